@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from bench.side_by_side import Act, Goal, Table, arguments, milliseconds, say, take_turns, workplace
 
-from dreamkeep.capture import hook, spool
+from dreamkeep.capture import hook
+from dreamkeep.capture.hooks import spool
 from dreamkeep.journal.places import folder_of
 
 _GOAL = Goal(1.5)

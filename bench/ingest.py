@@ -26,8 +26,8 @@ from bench.side_by_side import Act, Goal, Ratio, Table, arguments, milliseconds,
 from bench.transcripts import MB, Talk, claude, claude_home, claude_many, mixed
 
 from dreamkeep import Keep
-from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.ingest import IngestOutcome
+from dreamkeep.capture.sources import rows, source_bytes
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -321,12 +321,12 @@ def _inexact(keep: str, found: Iterable[IngestOutcome]) -> int:
         if not one.new_bytes:
             continue
         folder = f"{keep}/{folder_of(one.session)}"
-        names = {about["path"]: (name, about["form"]) for name, about in rejoin.sources(host, folder).items()}
+        names = {about["path"]: (name, about["form"]) for name, about in source_bytes.sources(host, folder).items()}
         name, form = names[one.path]
         if form == "rows":
             wrong += not _same_rows(host, folder, one)
         else:
-            wrong += not _same_bytes(rejoin.lines(host, folder, name), one.path)
+            wrong += not _same_bytes(source_bytes.lines(host, folder, name), one.path)
     return wrong
 
 

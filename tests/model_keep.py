@@ -9,8 +9,8 @@ from typing import Any
 from dreamkeep import Keep
 from dreamkeep.memory.insight import Quote
 from dreamkeep.memory.memory import Memory
-from dreamkeep.session.digest import place_of
-from dreamkeep.session.origin import HeardWords, origin_at, split_origins
+from dreamkeep.session.reading.digest import place_of
+from dreamkeep.session.reading.origin import HeardWords, origin_at, split_origins
 from tests.model_server import Server
 
 

@@ -27,10 +27,10 @@ from dreamkeep.index.open import peek
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import JournalDefect as Seen
-from dreamkeep.recovery.audit import AuditReport, audit
-from dreamkeep.recovery.audit_told import told
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.audit.audit import AuditReport, audit
+from dreamkeep.recovery.audit.journal_faults import told
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.text import audited
 

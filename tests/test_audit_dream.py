@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream import publish, run
-from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.dream import run
+from dreamkeep.dream.backends.api import Given, Proposal
+from dreamkeep.dream.pages import publish
 from dreamkeep.host import RealHost
-from dreamkeep.recovery import audit_dream, mend_dream, repair
+from dreamkeep.recovery.audit import dreams as audit_dream
 from dreamkeep.recovery.faults import CLASSES, NOTICES
+from dreamkeep.recovery.repair import dreams as mend_dream
+from dreamkeep.recovery.repair import repair
 
 from .conftest import Ran
 from .faults import Dying, PowerCut
@@ -346,7 +349,7 @@ def test_the_next_dream_ends_one_that_was_killed_and_reads_what_that_had_in_hand
 _DIES_AT_THE_END = """
 import os, sys
 from dreamkeep import Keep
-from dreamkeep.dream.each import Run
+from dreamkeep.dream.session_run import Run
 
 Run._report = lambda *given: os.kill(os.getpid(), 9)
 with Keep.open(sys.argv[1]) as keep:

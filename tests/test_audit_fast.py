@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.host import Look, RealHost
-from dreamkeep.index import looks
+from dreamkeep.index import part_fingerprints
 from dreamkeep.journal import parts
 
 from .faults import FragileHost
@@ -183,19 +183,21 @@ def test_whatever_is_put_beside_a_part_is_seen_and_what_nobody_may_read_is_looke
 
 
 def test_bytes_that_do_not_fit_into_one_reading_are_all_summed(tmp_path: Path) -> None:
-    size = len(looks.room()) * 2 + 17
+    size = len(part_fingerprints.room()) * 2 + 17
     for host, folder in ((HOST, str(tmp_path)), (FragileHost(), "")):
         handle = host.create(f"{folder}/{parts.name(1)}")
         host.write(handle, b"a" * size)
         host.close(handle)
-        known = looks.add(host, folder, 1, looks.Sum(0, 0), None)
-        assert known.size == size and looks.same(host, folder, 1, known, whole=True)
-        assert not looks.same(host, folder, 1, known._replace(size=size - 1), whole=False)
-        assert not looks.same(host, folder, 1, known._replace(size=size + 1), whole=False)
+        known = part_fingerprints.add(host, folder, 1, part_fingerprints.Sum(0, 0), None)
+        assert known.size == size and part_fingerprints.same(host, folder, 1, known, whole=True)
+        assert not part_fingerprints.same(host, folder, 1, known._replace(size=size - 1), whole=False)
+        assert not part_fingerprints.same(host, folder, 1, known._replace(size=size + 1), whole=False)
         handle = host.open_append(f"{folder}/{parts.name(1)}")
         host.write(handle, b"b")
         host.close(handle)
-        assert looks.same(host, folder, 1, known, whole=False) and not looks.same(host, folder, 1, known, whole=True)
+        assert part_fingerprints.same(host, folder, 1, known, whole=False) and not part_fingerprints.same(
+            host, folder, 1, known, whole=True
+        )
 
 
 def test_a_transcript_is_called_well_only_if_it_is_without_any_memory_of_how_it_looked() -> None:

@@ -17,7 +17,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.shared.database import Base
 from dreamkeep.errors import DreamkeepError
-from dreamkeep.recovery import audit_rows
+from dreamkeep.recovery.audit import rows as audit_rows
 from dreamkeep.recovery.faults import Fault
 from tests.agents import goose, hermes, opencode
 from tests.test_audit_sources import _WatchedHost, audit, classes, ingest, tree

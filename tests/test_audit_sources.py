@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import rejoin
+from dreamkeep.capture.sources import source_bytes
 from dreamkeep.errors import DreamkeepError, Failed
 from dreamkeep.host import RealHost
-from dreamkeep.recovery.audit_sources import audit_sources
-from dreamkeep.recovery.captured import without_blanks
+from dreamkeep.recovery.audit.compare_source import without_blanks
+from dreamkeep.recovery.audit.sources import audit_sources
 from dreamkeep.recovery.faults import Fault
 from tests.agents import gemini, hermes
 from tests.test_ingest import CountingHost, home_with, record
@@ -551,7 +551,7 @@ def test_what_is_captured_while_a_deep_audit_compares_is_not_missed(
         file.write_text(_gemini([_words(1, "one")]))
     ingest(root, home)
     file.write_bytes(file.read_bytes() + (record(9) if form == "lines" else b"\n"))  # so that it is looked at more closely
-    generations = rejoin.generations
+    generations = source_bytes.generations
     captured: list[Any] = []
 
     def meanwhile(*of: Any) -> Iterator[tuple[int, list[bytes]]]:
@@ -562,5 +562,5 @@ def test_what_is_captured_while_a_deep_audit_compares_is_not_missed(
             ingest(root, home)
         return generations(*of)
 
-    monkeypatch.setattr(rejoin, "generations", meanwhile)
+    monkeypatch.setattr(source_bytes, "generations", meanwhile)
     assert audit(root, home, deep=True) == [] and captured

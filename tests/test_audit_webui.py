@@ -13,7 +13,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.hermes_webui.recovery.audit import audit_webui
 from dreamkeep.host import RealHost
-from dreamkeep.recovery.audit_sources import audit_sources
+from dreamkeep.recovery.audit.sources import audit_sources
 from dreamkeep.recovery.faults import CLASSES, Fault
 from tests.agents import hermes_webui as sample
 from tests.agents.webui_home import T0, Web, talk

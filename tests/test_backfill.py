@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from dreamkeep.dream.backfill import KnownInsights, checked, turns_given
-from dreamkeep.dream.given import Answer, Given, GivenMessage, Proposal, TaskGiven, TurnGiven
+from dreamkeep.dream.backends.api import Answer, Given, GivenMessage, Proposal, TaskGiven, TurnGiven
+from dreamkeep.dream.backends.checks import KnownInsights, checked, turns_given
 from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import TYPES
 from dreamkeep.session.messages import Message

@@ -12,8 +12,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.claude import files as claude_files
-from dreamkeep.capture import rejoin
 from dreamkeep.capture.ingest import IngestOutcome
+from dreamkeep.capture.sources import source_bytes
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -58,8 +58,8 @@ def shown(keep: Keep) -> list[tuple[str, str]]:
 
 def bytes_of(keep: Keep, file: Path) -> bytes:
     folder = f"{keep.root}/{folder_of(SESSION)}"
-    names = [name for name, about in rejoin.sources(RealHost(), folder).items() if about["path"] == str(file)]
-    return b"".join(b"".join(rejoin.lines(RealHost(), folder, name)) for name in names)
+    names = [name for name, about in source_bytes.sources(RealHost(), folder).items() if about["path"] == str(file)]
+    return b"".join(b"".join(source_bytes.lines(RealHost(), folder, name)) for name in names)
 
 
 @pytest.mark.parametrize("name", ["b7k2m9xq1.txt", f"{TOOL}.txt"])
@@ -211,7 +211,7 @@ def test_an_output_that_vanishes_is_told_and_kept(tmp_path: Path) -> None:
         file.unlink()
         assert [one.path for one in take(keep, home) if one.state == "vanished"] == [str(file)]
         folder = f"{keep.root}/{folder_of(SESSION)}"
-        (about,) = (one for one in rejoin.sources(RealHost(), folder).values() if one["role"] == "result")
+        (about,) = (one for one in source_bytes.sources(RealHost(), folder).values() if one["role"] == "result")
         assert about["what"] == "vanished"
         assert bytes_of(keep, file) == WORDS.encode()
         assert [one.state for one in take(keep, home) if one.state != "unchanged"] == []
@@ -318,8 +318,8 @@ def test_a_thread_that_is_renamed_has_its_new_name_and_no_other_session_is_touch
         assert (titles[codex.COLD], titles[codex.LEGACY]) == ("Spring tides", "A greeting")
         assert "Gone" not in titles.values()
         folder = f"{keep.root}/{folder_of(f'codex:{codex.LEGACY}')}"
-        (name,) = (name for name, about in rejoin.sources(RealHost(), folder).items() if about["role"] == "names")
-        kept = b"".join(rejoin.lines(RealHost(), folder, name)).decode().splitlines()
+        (name,) = (name for name, about in source_bytes.sources(RealHost(), folder).items() if about["role"] == "names")
+        kept = b"".join(source_bytes.lines(RealHost(), folder, name)).decode().splitlines()
         assert [json.loads(line)["thread_name"] for line in kept] == ["Greetings", "A greeting"]
 
 
@@ -354,6 +354,6 @@ def test_a_workspace_that_is_renamed_says_its_new_name_and_every_version_is_kept
         (session,) = (one for one in keep.sessions() if one.native_id == copilot.MAIN)
         assert (session.title, session.cwd) == ("Bees' needs", copilot.CWD)
         folder = f"{keep.root}/{folder_of(session.id)}"
-        (name,) = (name for name, about in rejoin.sources(RealHost(), folder).items() if about["role"] == "workspace")
-        assert b"".join(rejoin.lines(RealHost(), folder, name)) == file.read_bytes()
-        assert b"".join(rejoin.lines(RealHost(), folder, name, 1)) == first
+        (name,) = (name for name, about in source_bytes.sources(RealHost(), folder).items() if about["role"] == "workspace")
+        assert b"".join(source_bytes.lines(RealHost(), folder, name)) == file.read_bytes()
+        assert b"".join(source_bytes.lines(RealHost(), folder, name, 1)) == first

@@ -23,9 +23,10 @@ from dreamkeep import Keep
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.registry import discovery
-from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
+from dreamkeep.capture import find, ingest_rows
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import IngestOutcome
+from dreamkeep.capture.sources import content, copying, merge_source, source_bytes
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.index import build
@@ -65,12 +66,12 @@ def folder(keep: Keep, session: str = f"claude:{SID}") -> str:
 
 
 def sources(keep: Keep, session: str = f"claude:{SID}") -> dict[str, dict[str, Any]]:
-    return rejoin.sources(RealHost(), folder(keep, session))
+    return source_bytes.sources(RealHost(), folder(keep, session))
 
 
 def rejoined(keep: Keep, path: Path) -> bytes:
     [name] = [name for name, about in sources(keep).items() if about["path"] == str(path)]
-    return b"".join(rejoin.lines(RealHost(), folder(keep), name))
+    return b"".join(source_bytes.lines(RealHost(), folder(keep), name))
 
 
 def line(role: str, uuid: str, parent: str | None, words: Any, at: int = 1, **message: Any) -> bytes:
@@ -199,7 +200,11 @@ def test_an_index_that_stops_after_every_frame_gives_the_same_answers(
 ) -> None:
     """One line a frame, one frame a batch. And: counts are what is listed, and every message is in exactly one segment."""
     write_home(agent, tmp_path / "home")
-    for module in (content, ingest_rows, regain):  # all that have it: what one of them loaded first would keep after this test
+    for module in (
+        content,
+        ingest_rows,
+        merge_source,
+    ):  # all that have it: what one of them loaded first would keep after this test
         monkeypatch.setattr(module, "FRAME", 1)
     with Keep.open(tmp_path / "keep") as keep:
         take(keep, tmp_path / "home", agent)
@@ -511,7 +516,7 @@ def test_a_file_that_moved_there_and_back_is_still_byte_for_byte(tmp_path: Path)
         grow(file, record(4))
         ingest(keep, home)
         for name in sources(keep):
-            assert file.read_bytes().startswith(b"".join(rejoin.lines(RealHost(), folder(keep), name)))
+            assert file.read_bytes().startswith(b"".join(source_bytes.lines(RealHost(), folder(keep), name)))
 
 
 def test_a_file_whose_path_is_no_utf_8_did_not_move_when_there_is_a_copy_of_it(tmp_path: Path) -> None:

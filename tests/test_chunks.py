@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.dream.chunks import chunks, head_and_tail, message_tokens, turn_tokens
-from dreamkeep.dream.given import GivenMessage, TurnGiven
+from dreamkeep.dream.backends.api import GivenMessage, TurnGiven
+from dreamkeep.dream.backends.chunks import chunks, head_and_tail, message_tokens, turn_tokens
 
 
 def turn(n: int, *messages: tuple[str, str], known: bool = False) -> TurnGiven:
@@ -38,7 +38,7 @@ def test_each_turn_is_measured_a_few_times_however_many_there_are(monkeypatch: p
         measured += 1
         return turn_tokens(one)
 
-    monkeypatch.setattr("dreamkeep.dream.chunks.turn_tokens", counting)
+    monkeypatch.setattr("dreamkeep.dream.backends.chunks.turn_tokens", counting)
     assert len(chunks([turn(n, ("user", "hi"), ("assistant", "hello")) for n in range(500)], 400_000)) == 1
     assert 500 <= measured <= 2500
 

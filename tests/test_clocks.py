@@ -21,11 +21,11 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.dream.dates import resolved
+from dreamkeep.dream.backends.rules.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
 from dreamkeep.host import FolderEntry, Look, RealHost, Stat, bounded_ns
-from dreamkeep.recall import when as time_words
+from dreamkeep.recall import time_words
 from dreamkeep.session.records import _moment
 from dreamkeep.verbs.capture import find_hook_file
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.dream.consolidate import Consolidating, Decision, Similar, loss, lost, plan
+from dreamkeep.dream.consolidate.consolidate import Consolidating, Decision, Similar, loss, lost, plan
 from dreamkeep.dream.undo import rethought
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import alike, note

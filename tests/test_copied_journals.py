@@ -15,8 +15,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.journal.pool import JournalWriters
-from dreamkeep.recovery.ledger import _PATHS, NOTES
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.repair.ledger import _PATHS, NOTES
 
 from .faults import Dying, PowerCut
 from .test_repair import World, looks, own, world

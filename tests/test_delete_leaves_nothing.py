@@ -21,9 +21,9 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery.delete import Deleting
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session import raw
 
 from .faults import LOSSES, FragileHost, Inode, PowerCut

@@ -364,7 +364,7 @@ def test_a_note_that_is_told_while_a_deletion_waits_does_not_wait_for_its_own_lo
     page.write_text(page.read_text() + BEGIN)
     with Keep.open(root) as keep, pytest.raises(Failed):
         keep.delete(SID)
-    monkeypatch.setattr("dreamkeep.dream.publish._WAIT_S", 0.05)
+    monkeypatch.setattr("dreamkeep.dream.pages.publish._WAIT_S", 0.05)
     told: list[str] = []
     with Keep.open(root) as keep:
         keep.warn = told.append

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
-from dreamkeep.session.digest import DigestLine, digest, find_ending, fold, render
 from dreamkeep.session.messages import Message
+from dreamkeep.session.reading.digest import DigestLine, digest, find_ending, fold, render
 from dreamkeep.surfaces.cli import main
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.agents.shared.pieces import DocumentPiece, Element, piece
-from dreamkeep.capture import rejoin
-from dreamkeep.capture.document import BLOCK, MOST_PIECES, CopiedPieces, Insert, Op, delta, mark, packed, split
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.document import BLOCK, MOST_PIECES, CopiedPieces, Insert, Op, delta, mark, packed, split
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(['"', "[{", "]},", "\\", '\\"', "\n"]),
@@ -44,7 +44,7 @@ def test_pieces_joined_are_the_document_whatever_it_is(data: bytes) -> None:
 def applied(before: list[bytes], ops: list[Op]) -> list[bytes]:
     """As a journal's frame holds them, and by who reads it."""
     short, own = packed(ops)
-    return list(rejoin._applied({"ops": short}, own, before))
+    return list(source_bytes._applied({"ops": short}, own, before))
 
 
 @settings(max_examples=150)

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import spool
-from dreamkeep.capture.drain import LOCK, Drained, drain, native_id
+from dreamkeep.capture.hooks import spool
+from dreamkeep.capture.hooks.drain import LOCK, Drained, drain, native_id
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session import raw
 
 from .faults import LOSSES, FragileHost, PowerCut, cut_at_every_step
@@ -220,10 +220,10 @@ def test_replaying_a_batch_that_was_appended_writes_nothing() -> None:
 
 _DRAIN = """
 import os, signal, sys
-from dreamkeep.capture.drain import drain
+from dreamkeep.capture.hooks.drain import drain
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.writers import Journals
 
 left = int(sys.argv[2])
 

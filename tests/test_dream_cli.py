@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.errors import BadUsage, NotFound
 
 from .test_cli import Cli
@@ -409,7 +409,7 @@ def test_with_model_means_the_model_of_the_settings_and_says_so_where_there_is_n
 
 def test_a_dream_does_not_dream_of_its_own_questions(root: str) -> None:
     """D13: an agent's command line that a dream asked has left a session, too."""
-    from dreamkeep.dream.requests import OURS
+    from dreamkeep.dream.backends.model.requests import OURS
 
     with Keep.open(root) as keep:
         session = keep.session("asked", cwd="/")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
-from dreamkeep.dream.parts import redacted
+from dreamkeep.dream.assemble import redacted
+from dreamkeep.dream.backends.api import Answer, Given, Proposal, TurnGiven, Usage
 from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
 from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Kind
@@ -510,11 +510,11 @@ def test_a_run_asks_for_all_that_is_remembered_once_unless_others_told_something
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M8: what a run itself appends is no news to it, nor is a session that ended meanwhile."""
-    from dreamkeep.dream import each
+    from dreamkeep.dream import session_run
 
     filled(tmp_path / "k", sessions=4)
     asked: list[str] = []
-    monkeypatch.setattr(each, "_remembered", _told(each._remembered, asked, lambda store: "all"))
+    monkeypatch.setattr(session_run, "_remembered", _told(session_run._remembered, asked, lambda store: "all"))
 
     class Beside(Prompts):
         def __init__(self, act: Callable[[Keep], object]) -> None:

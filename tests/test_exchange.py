@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.exchange import Exchange
-from dreamkeep.dream.requests import Request, merge_request, read_request
+from dreamkeep.dream.backends.model.exchange import Exchange
+from dreamkeep.dream.backends.model.requests import Request, merge_request, read_request
 from dreamkeep.dream.run import LOCK
 from dreamkeep.errors import BadUsage, Busy
 from dreamkeep.host import RealHost

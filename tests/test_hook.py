@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import spool
+from dreamkeep.capture.hooks import spool
 from dreamkeep.config import keep_path
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost

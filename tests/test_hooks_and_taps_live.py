@@ -190,7 +190,7 @@ def test_a_session_that_the_agent_does_not_have_is_no_session(root: Path) -> Non
 def test_a_copy_that_was_not_journaled_in_time_is_told(root: Path) -> None:
     dreamkeep(root, "tap", "--", "true")
     program = (
-        "import sys; from dreamkeep.capture import tap; tap._JOURNAL_S = 0.5; from dreamkeep.surfaces.cli import main; main()"
+        "import sys; from dreamkeep.capture.tap import tap; tap._JOURNAL_S = 0.5; from dreamkeep.surfaces.cli import main; main()"
     )
     words = [sys.executable, "-c", program, "--keep", str(root), "tap", "--", "cat"]
     with Keep.open(root) as keep:

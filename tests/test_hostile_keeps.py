@@ -22,8 +22,8 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
-from dreamkeep.recovery.audit import audit
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.audit.audit import audit
 from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
 

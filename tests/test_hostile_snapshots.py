@@ -29,7 +29,8 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.frame import draft, place
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery import snapshot_file, snapshot_import, snapshot_merge
+from dreamkeep.recovery.snapshot import file as snapshot_file
+from dreamkeep.recovery.snapshot import importing, merge
 
 from .agents import claude, hermes
 from .faults import LOSSES, FragileHost, PowerCut
@@ -212,7 +213,7 @@ def test_a_line_that_was_half_written_when_the_other_keep_looked_is_no_line_of_i
             list(keep.ingest(home=tmp_path / "home"))
     copied(tmp_path / "b", tmp_path / "c")
     one, other = exported(tmp_path / "a", tmp_path / "a.s"), exported(tmp_path / "b", tmp_path / "b.s")
-    from dreamkeep.capture.rejoin import lines, sources
+    from dreamkeep.capture.sources.source_bytes import lines, sources
 
     for root, snapshot in (("a", other), ("c", one)):
         imported(tmp_path / root, snapshot)
@@ -227,12 +228,12 @@ def test_a_source_that_both_captured_alike_is_not_read_again(tmp_path: Path, mon
         with Keep.open(tmp_path / root) as keep:
             list(keep.ingest(home=tmp_path / "home"))
     snapshot = exported(tmp_path / "b", tmp_path / "b.s")
-    from dreamkeep.capture import regain
+    from dreamkeep.capture.sources import merge_source
 
     def no(*given: Any) -> str:
         raise AssertionError(given)
 
-    monkeypatch.setattr(regain, "regain", no)
+    monkeypatch.setattr(merge_source, "regain", no)
     assert imported(tmp_path / "a", snapshot)["bad"] == []
 
 
@@ -287,19 +288,19 @@ def test_a_cursor_that_went_on_here_is_not_turned_back_by_frames_that_come_in(
     def and_meanwhile(*given: Any) -> Iterator[Any]:
         """Another process ingests after what is lacking was found, and before it is appended."""
         nonlocal times
-        yield from snapshot_merge.lacking(*given)
+        yield from merge.lacking(*given)
         if times == 0 and given[0].carry.get("opened"):
             times += 1
             with Keep.open(tmp_path / "a") as other:
                 list(other.ingest(home=tmp_path / "home"))
 
-    monkeypatch.setattr(snapshot_import, "lacking", and_meanwhile)
+    monkeypatch.setattr(importing, "lacking", and_meanwhile)
     with Keep.open(tmp_path / "a") as a:
         assert a.import_(snapshot)["bad"] == []
         assert times == 1
         assert texts(a, f"claude:{native}") == ["words 1", "words 2", "words 3"]
         assert {one.state for one in a.ingest(home=tmp_path / "home", again=True)} == {"unchanged"}
-    from dreamkeep.capture.rejoin import lines, sources
+    from dreamkeep.capture.sources.source_bytes import lines, sources
 
     folder = f"{tmp_path}/a/{folder_of(f'claude:{native}')}"
     for name in sources(HOST, folder):
@@ -898,7 +899,7 @@ def test_many_small_entries_are_read_in_the_time_of_their_bytes() -> None:
 
 def test_events_are_joined_in_batches_of_bounded_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory: long outputs are many megabytes each."""
-    from dreamkeep.journal.pool import JournalWriters
+    from dreamkeep.journal.writers import JournalWriters
 
     largest = 0
     append = JournalWriters.append_if

@@ -20,10 +20,10 @@ from dreamkeep import Keep
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.index import build, looks
+from dreamkeep.index import build, part_fingerprints
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
+from dreamkeep.journal.writers import JournalWriters
 
 from .conftest import Ran
 from .journals import part
@@ -488,8 +488,8 @@ def test_sums_and_looks_are_the_same_however_the_index_came_to_be(root: str) -> 
             keep.sessions()
         stepwise = _place(root)
         keep.reindex(from_zero=True)
-        assert _place(root) == stepwise and len(looks.parse_sums(stepwise.sums)) > 3
-        for number, known in looks.parse_sums(stepwise.sums).items():
+        assert _place(root) == stepwise and len(part_fingerprints.parse_sums(stepwise.sums)) > 3
+        for number, known in part_fingerprints.parse_sums(stepwise.sums).items():
             data = part(f"{root}/{folder_of(session.id)}", number).read_bytes()
             assert known == (len(data), zlib.crc32(data))
         keep.compress(everything=True)

@@ -14,14 +14,14 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.contract import Source
-from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import cuts
-from dreamkeep.capture.copying import operations
 from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.content import cuts
+from dreamkeep.capture.sources.copying import operations
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost, make_folders
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
+from dreamkeep.journal.writers import JournalWriters
 from tests.faults import LOSSES, FragileHost, PowerCut
 
 SID = "5f0c2d1e-0000-4000-8000-000000000001"
@@ -67,8 +67,8 @@ def said(keep: Keep, sid: str = SID) -> list[str]:
 
 def raw(keep: Keep, sid: str = SID) -> bytes:
     folder = f"{keep.root}/{folder_of(f'claude:{sid}')}"
-    [name] = [n for n in rejoin.sources(RealHost(), folder) if n.startswith("main")]
-    return b"".join(rejoin.lines(RealHost(), folder, name))
+    [name] = [n for n in source_bytes.sources(RealHost(), folder) if n.startswith("main")]
+    return b"".join(source_bytes.lines(RealHost(), folder, name))
 
 
 def journal_bytes(keep: Keep) -> dict[str, bytes]:
@@ -186,8 +186,8 @@ def test_what_an_agent_does_to_its_file_is_noticed_and_loses_nothing(what: str, 
         assert set(before) - set(said(keep)) <= ({"answer 4"} if b"ANSWER" in change(old) else set())
         assert raw(keep) == change(old)
         folder = f"{keep.root}/{folder_of(f'claude:{SID}')}"
-        [name] = rejoin.sources(RealHost(), folder)
-        assert b"".join(rejoin.lines(RealHost(), folder, name, 1)) == old
+        [name] = source_bytes.sources(RealHost(), folder)
+        assert b"".join(source_bytes.lines(RealHost(), folder, name, 1)) == old
         with file.open("ab") as grows:
             grows.write(record(11))
         ingest(keep, home)
@@ -423,8 +423,8 @@ def _capture(host: FragileHost) -> None:
 
 def _read(host: FragileHost) -> list[bytes]:
     folder = f"/keep/{folder_of(f'claude:{SID}')}"
-    [name] = rejoin.sources(host, folder)
-    return rejoin.lines(host, folder, name)
+    [name] = source_bytes.sources(host, folder)
+    return source_bytes.lines(host, folder, name)
 
 
 def test_a_session_that_ended_goes_on_only_when_a_turn_begins_after_its_end(tmp_path: Path) -> None:
@@ -459,10 +459,10 @@ class Bytes:
 
 
 def test_cuts_hold_every_byte_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dreamkeep.capture.content.BLOCK", 64)
-    monkeypatch.setattr("dreamkeep.capture.content.FRAME", 100)
-    monkeypatch.setattr("dreamkeep.capture.content.LONGEST_LINE", 300)
-    monkeypatch.setattr("dreamkeep.capture.content.PIECE", 90)
+    monkeypatch.setattr("dreamkeep.capture.sources.content.BLOCK", 64)
+    monkeypatch.setattr("dreamkeep.capture.sources.content.FRAME", 100)
+    monkeypatch.setattr("dreamkeep.capture.sources.content.LONGEST_LINE", 300)
+    monkeypatch.setattr("dreamkeep.capture.sources.content.PIECE", 90)
     data = b"a\n\n" + b"b" * 150 + b"\n" + b"c" * 1000 + b"\nd\n" + b"e" * 40
     for start in range(len(data)):
         found = list(cuts(Bytes(data), start, False))

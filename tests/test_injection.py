@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream import work
-from dreamkeep.dream.given import Given, GivenMessage, Proposal, TurnGiven, said_by
-from dreamkeep.dream.tool_words import COMMAND, WORDS, ToolWords
+from dreamkeep.dream.backends import steps as work
+from dreamkeep.dream.backends.api import Given, GivenMessage, Proposal, TurnGiven, said_by
+from dreamkeep.dream.backends.tool_words import COMMAND, WORDS, ToolWords
 from dreamkeep.errors import Refused
 from dreamkeep.memory import page
 from dreamkeep.memory.note import Note
-from dreamkeep.session import tools
+from dreamkeep.session.reading import tools
 from tests.mcp_talk import call, found, refused, talked, wire
 from tests.planted import into
 from tests.planted.written import AGENTS, Ask, Edit, Read, Rejected, Run, Say, Step, Tool, Turn, Written

@@ -14,15 +14,15 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import rows
 from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.sources import rows
 from dreamkeep.errors import BadUsage, Busy, Deleted, Refused
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index import build
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.writers import JournalWriters
 
 from .agents import hermes
 from .journals import HOST, IDS, event, part, texts
@@ -404,7 +404,7 @@ def test_an_interrupt_just_after_locking_leaves_no_lock_behind(root: str) -> Non
 
 def test_undeleting_waits_for_a_deletion_under_way(keep: Keep, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """K2: lifted half-way, a torn session would come back."""
-    monkeypatch.setattr("dreamkeep.recovery.delete._WAIT_S", 0.1)
+    monkeypatch.setattr("dreamkeep.recovery.delete.delete._WAIT_S", 0.1)
     keep.session("x").record("gone")
     keep.delete("x")
     holder = HOST.open_lock(f"{root}/state/delete.lock")

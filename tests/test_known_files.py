@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.known_files import KnownFiles, Statement, find_contradiction, find_known, nearest_statements, statements
-from dreamkeep.dream.promote import with_item
+from dreamkeep.dream.consolidate.known_files import (
+    KnownFiles,
+    Statement,
+    find_contradiction,
+    find_known,
+    nearest_statements,
+    statements,
+)
+from dreamkeep.dream.pages.promote import with_item
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
 from tests.answering import Reader, dream, item

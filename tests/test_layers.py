@@ -24,6 +24,7 @@ LAYERS = [
     {"agents.setup"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
+    {"secrets"},
     {"agents"},
     {"config", "host", "held", "net", "child"},
     {"event", "errors"},
@@ -41,10 +42,15 @@ TOGETHER = [
 THIRD_PARTY = {
     "orjson": {
         *("event.py", "journal/frame.py", "journal/reader.py", "journal/witness.py", "index/sqlite_rows.py", "session/raw.py"),
-        *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
+        *(
+            "capture/hooks/drain.py",
+            "capture/ingest_rows.py",
+            "capture/sources/source_bytes.py",
+            "capture/sources/source_cache.py",
+        ),
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "agents/hermes/recovery.py"},
-    "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
+    "zstandard": {"journal/parts.py", "capture/sources/content.py", "recovery/snapshot/file.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
@@ -55,14 +61,14 @@ THIRD_PARTY = {
 OS_MODULES = {"fcntl", "time", "subprocess", "shutil", "tempfile", "pathlib", "io", "mmap", "ctypes"}
 OS_EXCEPTIONS = {
     "journal/parts.py": {"io"},  # wraps a stream that the host opened
-    "recovery/snapshot_file.py": {"io"},  # bytes that were read already, as a stream for tarfile
+    "recovery/snapshot/file.py": {"io"},  # bytes that were read already, as a stream for tarfile
     "event.py": {"time"},  # formats a given moment, asks no clock
-    "journal/together.py": {"time"},  # how long a crowd lasts: no decision that anybody could see depends on it
     "surfaces/cli/show.py": {"time"},  # how often to look while following
     "capture/hook.py": {"fcntl", "time"},  # stands by itself: loads nothing of ours
-    "capture/tap.py": {"fcntl", "subprocess", "time"},  # pipes and the agent's process are its work; disk goes through the host
-    "capture/tap_signals.py": {"subprocess", "time"},  # a part of tap.py
-    "capture/tap_guard.py": {"time"},  # a process of its own; loads nothing of ours
+    # Pipes and the agent's process are its work; disk goes through the host.
+    "capture/tap/tap.py": {"fcntl", "subprocess", "time"},
+    "capture/tap/signals.py": {"subprocess", "time"},  # a part of tap.py
+    "capture/tap/guard.py": {"time"},  # a process of its own; loads nothing of ours
     "surfaces/cli/text.py": {"time"},  # a progress line's own pace
     "surfaces/mcp/streamable.py": {"time"},  # how slow a client may be
 }
@@ -167,7 +173,7 @@ def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
         "os.devnull",
         "os.get_terminal_size",
     }
-    if name in ("capture/tap.py", "capture/tap_signals.py", "capture/tap_guard.py", "surfaces/mcp/stdio.py"):
+    if name in ("capture/tap/tap.py", "capture/tap/signals.py", "capture/tap/guard.py", "surfaces/mcp/stdio.py"):
         return  # pipes and signals are their work
     cli = {"os.dup2", "os.open", "os.O_WRONLY"} if name == "surfaces/cli/__init__.py" else set()
     assert touched <= harmless | cli, touched
@@ -221,8 +227,8 @@ def needed_by(file: Path) -> set[str]:
 OLD_RINGS = {
     f"dreamkeep.{module}"
     for module in (
-        *("capture.ingest", "capture.ingest_rows", "capture.ingest_shared", "recovery.ledger", "recovery.mending"),
-        *("dream.each", "dream.run", "surfaces.cli.tour", "surfaces.cli.verbs"),
+        *("capture.ingest", "capture.ingest_rows", "capture.ingest_shared", "recovery.repair.ledger", "recovery.repair.mending"),
+        *("dream.session_run", "dream.run", "surfaces.cli.tour", "surfaces.cli.verbs"),
     )
 }
 

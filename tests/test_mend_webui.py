@@ -19,8 +19,8 @@ from dreamkeep.agents.hermes_webui.recovery.audit import audit_webui
 from dreamkeep.agents.hermes_webui.recovery.rows import held, sidecar
 from dreamkeep.host import RealHost, make_folders, read_file, replace_file
 from dreamkeep.recovery.faults import CLASSES
-from dreamkeep.recovery.ledger import Ledger
-from dreamkeep.recovery.mending import Mending
+from dreamkeep.recovery.repair.ledger import Ledger
+from dreamkeep.recovery.repair.mending import Mending
 from tests.agents.hermes_webui import document, said
 from tests.agents.webui_home import T0, Web, talk
 from tests.faults import FragileHost, cut_at_every_step

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.merging import nearest
+from dreamkeep.dream.backends.model.merging import nearest
 from tests.answering import Reader, dream, item
 from tests.conftest import Ran
 
@@ -239,7 +239,7 @@ def test_which_is_nearest_does_not_hang_on_the_order_of_a_set(seed: str) -> None
     """A sum of floats in another order may differ in its last bit, and decide between two that are equally near."""
     said = "The loans are kept in Postgres from now on."
     others = {"n-1": "The loans are kept in SQLite.", "n-2": "Reminders are sent at 18.", "n-3": "The loans are shown by day."}
-    code = f"from dreamkeep.dream.merging import nearest; print(*nearest({said!r}, {others!r}))"
+    code = f"from dreamkeep.dream.backends.model.merging import nearest; print(*nearest({said!r}, {others!r}))"
     made = subprocess.run(
         [sys.executable, "-P", "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
     )

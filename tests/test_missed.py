@@ -23,7 +23,7 @@ from dreamkeep.index.sqlite import VERSION, SqliteStore
 from dreamkeep.journal import witness
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.witness import Sighting
-from dreamkeep.recovery import undo as undoing
+from dreamkeep.recovery.repair import undo as undoing
 
 from .faults import Dying, PowerCut
 from .test_recapture import hook

@@ -17,19 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.config import load
-from dreamkeep.dream.budget import HIDDEN_TOKENS, Prices, TokenBudget, estimate
-from dreamkeep.dream.chunks import clean_chunks
-from dreamkeep.dream.clean import clean_messages
-from dreamkeep.dream.given import Given, GivenMessage, TurnGiven, Usage
-from dreamkeep.dream.http import wait_told
-from dreamkeep.dream.items import UnreadableAnswer, listed
-from dreamkeep.dream.model import Model, model
-from dreamkeep.dream.model_session import ModelReader, Piece
-from dreamkeep.dream.reading import Judged, SessionText, make_batches
-from dreamkeep.dream.requests import OURS, Request, read_request
+from dreamkeep.dream.backends.api import Given, GivenMessage, TurnGiven, Usage
+from dreamkeep.dream.backends.chunks import clean_chunks
+from dreamkeep.dream.backends.clean import clean_messages
+from dreamkeep.dream.backends.model.budget import HIDDEN_TOKENS, Prices, TokenBudget, estimate
+from dreamkeep.dream.backends.model.http import wait_told
+from dreamkeep.dream.backends.model.items import UnreadableAnswer, listed
+from dreamkeep.dream.backends.model.model import Model, model
+from dreamkeep.dream.backends.model.reading import Judged, SessionText, make_batches
+from dreamkeep.dream.backends.model.requests import OURS, Request, read_request
+from dreamkeep.dream.backends.model.session import ModelReader, Piece
 from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
 from dreamkeep.host import RealHost
-from dreamkeep.memory.redact import MARK
+from dreamkeep.secrets.redact import MARK
 from dreamkeep.session.messages import Message
 from tests.model_server import ACTS, SLOW, Server, item, places, serving
 from tests.secrets import key_lines, planted
@@ -788,7 +788,7 @@ def test_a_command_works_in_the_folder_it_is_given(script: Callable[[str], list[
 
 
 def test_a_python_backend_gets_chunks_without_secrets() -> None:
-    from dreamkeep.dream.parts import assemble
+    from dreamkeep.dream.assemble import assemble
 
     class Mine:
         def backfill(self, given: Given) -> list[Any]:

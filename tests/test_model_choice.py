@@ -15,10 +15,10 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.setup import tomledit
-from dreamkeep.dream import at_hand
-from dreamkeep.dream.budget import DayLimit, Prices, TokenBudget
-from dreamkeep.dream.given import Usage
-from dreamkeep.dream.requests import OURS
+from dreamkeep.dream.backends.api import Usage
+from dreamkeep.dream.backends.model import at_hand
+from dreamkeep.dream.backends.model.budget import DayLimit, Prices, TokenBudget
+from dreamkeep.dream.backends.model.requests import OURS
 from dreamkeep.errors import BadConfig, BadUsage, OverBudget
 from dreamkeep.host import RealHost
 from tests import loopback

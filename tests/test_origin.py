@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.session.origin import INJECTED, PASTED, TYPED, HeardWords, origin_at, split_origins
+from dreamkeep.session.reading.origin import INJECTED, PASTED, TYPED, HeardWords, origin_at, split_origins
 
 REVIEW = (
     "The loader returns an empty list when the file is missing. While this is acceptable for optional settings, the caller can't "

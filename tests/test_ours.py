@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.session.messages import Message
-from dreamkeep.session.ours import TOOLS, is_our_answer, is_our_tool, recalled
+from dreamkeep.session.reading.own_answers import TOOLS, is_our_answer, is_our_tool, recalled
 from dreamkeep.surfaces.mcp import tools
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.protocol import ToolCall

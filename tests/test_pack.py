@@ -29,7 +29,7 @@ from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
 from dreamkeep.recall import pack, rendered
 from dreamkeep.recall.pack import MARK, PackLine, fit
-from dreamkeep.session.packs import holds_pack, without_packs
+from dreamkeep.session.reading.packs import holds_pack, without_packs
 from dreamkeep.session.summary import title_of
 from tests.agents import claude, codex, copilot, gemini, kimi, qwen
 
@@ -177,7 +177,7 @@ def test_a_quote_says_who_said_it_and_the_same_words_are_quoted_once() -> None:
 
 
 def test_half_a_secret_where_a_long_text_is_cut_is_in_no_quote() -> None:
-    from dreamkeep.memory.redact import redact
+    from dreamkeep.secrets.redact import redact
 
     secret = "ghp_" + "a1B2" * 9
     for half in range(5, len(secret), 7):
@@ -189,7 +189,7 @@ def test_half_a_secret_where_a_long_text_is_cut_is_in_no_quote() -> None:
 
 @pytest.mark.parametrize("one", planted(), ids=lambda one: str(one.kind))
 def test_no_planted_secret_is_in_a_title_a_prompt_an_answer_a_file_or_a_quote(one: Planted) -> None:
-    from dreamkeep.memory.redact import redact
+    from dreamkeep.secrets.redact import redact
 
     def clean(text: str) -> str:
         return redact(text)[0]

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
-from dreamkeep.dream.consolidate import Consolidating, plan
+from dreamkeep.dream.consolidate.consolidate import Consolidating, plan
 from dreamkeep.errors import Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import alike, page

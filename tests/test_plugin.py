@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import __version__
-from dreamkeep.capture import hook, spool
+from dreamkeep.capture import hook
+from dreamkeep.capture.hooks import spool
 from dreamkeep.capture.setup.offer import setup_of
 from dreamkeep.surfaces.mcp.tools import TOOLS
 

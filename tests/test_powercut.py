@@ -11,8 +11,8 @@ import pytest
 from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.journal import parts
+from dreamkeep.journal.open_state import read_head
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.journal.settle import read_head
 from dreamkeep.journal.writer import Writer
 
 from .faults import LOSSES, FragileHost, PowerCut

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamkeep.capture.project import project_of
+from dreamkeep.capture.projects.project import project_of
 from dreamkeep.host import RealHost
 from dreamkeep.session.folders import normalise_remote
 

@@ -11,8 +11,8 @@ from threading import Thread
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Given, Proposal
-from dreamkeep.dream.publish import Publishing
+from dreamkeep.dream.backends.api import Given, Proposal
+from dreamkeep.dream.pages.publish import Publishing
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, publish_file
 
@@ -232,7 +232,7 @@ def test_a_file_that_changes_under_our_hands_is_planned_again(tmp_path: Path, mo
             file.write_text("first\nand an agent wrote this meanwhile\n")
         return publish_file(host, path, data)
 
-    monkeypatch.setattr("dreamkeep.dream.publish.publish_file", meddling)
+    monkeypatch.setattr("dreamkeep.dream.pages.publish.publish_file", meddling)
     with Keep.open(tmp_path / "k") as keep:
         project = say(keep, "s", *RULES)
         keep.dream(backend=Prompts())

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import copying, hook
+from dreamkeep.capture import hook
 from dreamkeep.capture.quota import Quota, Use, measure
-from dreamkeep.capture.seen import Cache
+from dreamkeep.capture.sources import copying
+from dreamkeep.capture.sources.source_cache import Cache
 from dreamkeep.event import Event
 from dreamkeep.host import FolderEntry, RealHost
 from dreamkeep.surfaces.cli import main

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.dream.items import Material, UnreadableAnswer, listed, read_items, read_operations, read_verdicts
-from dreamkeep.dream.reading import Judged, ModelReply, ReadBatch, SessionText, advance, make_batches
-from dreamkeep.dream.requests import OURS, Neighbour, Newcomer, Request, merge_request, read_request
-from dreamkeep.session.digest import digest
+from dreamkeep.dream.backends.model.items import Material, UnreadableAnswer, listed, read_items, read_operations, read_verdicts
+from dreamkeep.dream.backends.model.reading import Judged, ModelReply, ReadBatch, SessionText, advance, make_batches
+from dreamkeep.dream.backends.model.requests import OURS, Neighbour, Newcomer, Request, merge_request, read_request
 from dreamkeep.session.messages import Message
+from dreamkeep.session.reading.digest import digest
 
 TALK = (
     ("user", "where do the reminders come from? and never send real mail from a test, we did that once"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.memory.redact import MARK, redact, redact_all
+from dreamkeep.secrets.redact import MARK, redact, redact_all
 from tests.secrets import INNOCENT, LETTERS, Planted, key_lines, planted, said, some
 
 PLANTED = planted()

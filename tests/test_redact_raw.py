@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 from dreamkeep import Keep
 from dreamkeep.agents.facts import Record
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Bytes, Slice, SourceCursor
-from dreamkeep.capture.masked import kept_lines, mask_event
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.content import Bytes, Slice, SourceCursor
+from dreamkeep.capture.sources.masked import kept_lines, mask_event
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.memory.masking import hides, mask_data, mask_line, mask_row, mask_text
-from dreamkeep.recovery.captured import lost_messages
-from dreamkeep.recovery.exact import union
+from dreamkeep.recovery.audit.compare_source import lost_messages
+from dreamkeep.recovery.restore.exact import union
+from dreamkeep.secrets.masking import hides, mask_data, mask_line, mask_row, mask_text
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
@@ -369,8 +369,8 @@ def test_a_rewritten_transcript_says_nothing_twice(tmp_path: Path, root: str) ->
         file.write_bytes(b"".join([data[0], data[2], data[3], data[4], data[5], record(7, "seven")]))
         ingest(keep, home)
         assert not leaks(root, FORM, NAMED)
-        [name] = rejoin.sources(HOST, f"{root}/{folder_of(SESSION)}")
-        kept = rejoin.lines(HOST, f"{root}/{folder_of(SESSION)}", name)
+        [name] = source_bytes.sources(HOST, f"{root}/{folder_of(SESSION)}")
+        kept = source_bytes.lines(HOST, f"{root}/{folder_of(SESSION)}", name)
         assert [len(line) for line in kept] == [len(line) for line in file.read_bytes().splitlines(keepends=True)]
         assert [m["text"] for m in keep.show(SESSION)["messages"]].count("four") == 1
         assert faults(keep, home) == ["source_shrank"]  # the second line is gone, and nothing else is told to be

@@ -21,21 +21,22 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import rejoin
+from dreamkeep.capture.sources import source_bytes
 from dreamkeep.errors import BadUsage, Busy, Failed, NotFound
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery import mend_keep, repair
-from dreamkeep.recovery.audit import AuditReport, audit
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.audit.audit import AuditReport, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.recovery.ledger import Ledger, folders
-from dreamkeep.recovery.mending import Looking, MendResult
-from dreamkeep.recovery.undo import undo as take_back
+from dreamkeep.recovery.repair import keep as mend_keep
+from dreamkeep.recovery.repair import repair
+from dreamkeep.recovery.repair.ledger import Ledger, folders
+from dreamkeep.recovery.repair.mending import Looking, MendResult
+from dreamkeep.recovery.repair.undo import undo as take_back
 
 from .conftest import Ran
 from .faults import Dying, FragileHost, PowerCut, cut_at_every_step
@@ -98,8 +99,8 @@ class World:
             return sorted(message["text"] for message in keep.show(self.session)["messages"])
 
     def rejoined(self) -> bytes:
-        [name] = rejoin.sources(HOST, str(self.folder()))
-        return b"".join(rejoin.lines(HOST, str(self.folder()), name))
+        [name] = source_bytes.sources(HOST, str(self.folder()))
+        return b"".join(source_bytes.lines(HOST, str(self.folder()), name))
 
 
 def _line(n: int, session: str, cwd: str) -> bytes:
@@ -1510,10 +1511,10 @@ def test_a_text_beside_a_transcript_is_taken_again_as_the_text_it_is(world: Worl
     done = world.repair(apply=True)
     assert done["audit"]["clean"] and not done["skipped"], done
     assert world.messages() == said
-    told = rejoin.sources(HOST, str(world.folder()))
+    told = source_bytes.sources(HOST, str(world.folder()))
     assert sorted((one["role"], one["form"]) for one in told.values()) == [("main", "lines")] + [("result", "text")] * 3
     for name, one in told.items():
-        assert b"".join(rejoin.lines(HOST, str(world.folder()), name)) == Path(one["path"]).read_bytes()
+        assert b"".join(source_bytes.lines(HOST, str(world.folder()), name)) == Path(one["path"]).read_bytes()
 
 
 def test_a_transcript_that_holds_no_more_than_the_journal_proves_nothing_of_an_end_that_is_gone(world: World) -> None:

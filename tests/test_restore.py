@@ -22,15 +22,15 @@ from dreamkeep.agents.gemini import writer as gemini
 from dreamkeep.agents.hermes import recovery as statedb
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.shared import database
-from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.sources import rows, source_bytes
 from dreamkeep.errors import BadUsage, Busy, Failed, NotDurable, NotFound, Unsupported
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost, make_folders, read_file
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
-from dreamkeep.recovery import put, restore
-from dreamkeep.recovery.where import Home
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.restore import put, restore
+from dreamkeep.recovery.restore.places import Home
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
 from tests.agents.hermes import Hermes
@@ -1005,7 +1005,7 @@ def test_one_session_of_one_agent_has_no_rows_of_another(keep: Keep, home: Path,
     db = apsw.Connection(str(tmp_path / "new" / ".hermes" / "state.db"))
     held_rows = {
         json.loads(line)["row"]["id"]
-        for about, line in rejoin.captured(HOST, f"{keep.root}/{folder_of(session.id)}")
+        for about, line in source_bytes.captured(HOST, f"{keep.root}/{folder_of(session.id)}")
         if about["kind"] == Kind.SOURCE_ROWS and json.loads(line)["table"] == "messages"
     }
     assert {key for (key,) in db.execute("SELECT id FROM messages")} == held_rows

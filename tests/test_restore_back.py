@@ -22,10 +22,10 @@ from dreamkeep.agents.hermes_webui import writer as hermes_webui
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.registry import reader_for
 from dreamkeep.agents.shared import talk
-from dreamkeep.capture.document import split
+from dreamkeep.capture.sources.document import split
 from dreamkeep.index.store import Store
-from dreamkeep.recovery import convert
-from dreamkeep.recovery.restore import Story, converted_for, story
+from dreamkeep.recovery.restore import convert
+from dreamkeep.recovery.restore.restore import Story, converted_for, story
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described

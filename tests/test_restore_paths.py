@@ -21,14 +21,14 @@ from dreamkeep.agents.claude import writer as claude
 from dreamkeep.agents.contract import LINES, Source
 from dreamkeep.agents.hermes import recovery as statedb
 from dreamkeep.capture.ingest import Ingest
-from dreamkeep.capture.project import project_of
+from dreamkeep.capture.projects.project import project_of
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
-from dreamkeep.recovery import convert, put
-from dreamkeep.recovery.where import Home, is_own
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.restore import convert, put
+from dreamkeep.recovery.restore.places import Home, is_own
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.row_loss import Loss, lost
+from dreamkeep.capture.sources.row_loss import Loss, lost
 
 
 def _row(agent: str, n: int) -> bytes:

@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from dreamkeep.agents.shared import database
-from dreamkeep.capture import rows
+from dreamkeep.capture.sources import rows
 from dreamkeep.errors import Busy, Failed, NotFound
 from dreamkeep.host import RealHost, Stat
 from tests.agents import goose, hermes, opencode

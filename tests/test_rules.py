@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.dream import dates, rules, work
-from dreamkeep.dream.backfill import KnownInsights, checked
-from dreamkeep.dream.dates import resolved
-from dreamkeep.dream.given import Given, GivenMessage, Proposal, TaskGiven, TurnGiven
-from dreamkeep.dream.rules import Rules, standing
-from dreamkeep.session import tools
+from dreamkeep.dream.backends import steps
+from dreamkeep.dream.backends.api import Given, GivenMessage, Proposal, TaskGiven, TurnGiven
+from dreamkeep.dream.backends.checks import KnownInsights, checked
+from dreamkeep.dream.backends.rules import dates, rules
+from dreamkeep.dream.backends.rules.dates import resolved
+from dreamkeep.dream.backends.rules.rules import Rules, standing
+from dreamkeep.session.reading import tools
 from tests.planted import quality
 
 NOTHING = (Path(__file__).parent / "data" / "rules" / "nothing.txt").read_text().splitlines()
@@ -403,7 +404,7 @@ def test_a_command_is_for_everything_however_it_is_started(command: str, wanted:
     ],
 )
 def test_where_a_command_works_is_told_if_it_is_below_the_sessions_folder(command: str, folder: str) -> None:
-    assert work.folder_in(command, "/p") == folder
+    assert steps.folder_in(command, "/p") == folder
 
 
 def test_of_the_commands_that_work_the_general_ones_are_worth_a_note() -> None:
@@ -473,7 +474,7 @@ def test_no_pattern_repeats_what_repeats_without_an_end() -> None:
                 collect(value)
 
     collect({name: part for name, part in rules._table().items() if name != "says"})
-    for module in (dates, rules, tools, work):
+    for module in (dates, rules, tools, steps):
         patterns += [one.pattern for one in vars(module).values() if isinstance(one, re.Pattern)]
     assert len(patterns) > 150
     assert [one for one in patterns if endless(parser.parse(one)) > 1] == []

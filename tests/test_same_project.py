@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.project import project_of
-from dreamkeep.capture.worktrees import WorktreeForm, forms, repository_name
+from dreamkeep.capture.projects.project import project_of
+from dreamkeep.capture.projects.worktrees import WorktreeForm, forms, repository_name
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of

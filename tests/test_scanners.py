@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamkeep.memory.redact import redact, redact_all
+from dreamkeep.secrets.redact import redact, redact_all
 from tests.scanners import Form, forms, left
 from tests.secrets import planted, said
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dreamkeep.agents.acp import log_lines as acp_scraped
 from dreamkeep.agents.facts import Began, Boundary, Fact, Owner, Said, Settled, Signal
-from dreamkeep.session.compaction import DEADLINE_S, Compaction
-from dreamkeep.session.segments import Folding, Segment, View, live
+from dreamkeep.session.compactions.compaction import DEADLINE_S, Compaction
+from dreamkeep.session.compactions.segments import Folding, Segment, View, live
 
 ROOT = "20261115_100000_aaaaaa"
 NEW, LATER, SUBAGENT = "20261115_101000_bbbbbb", "20261115_102000_cccccc", "20261115_100500_dddddd"

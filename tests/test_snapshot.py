@@ -25,7 +25,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading
-from dreamkeep.recovery.snapshot_file import Damaged, Header, Packer, Unpacker
+from dreamkeep.recovery.snapshot.file import Damaged, Header, Packer, Unpacker
 
 from .agents import claude, codex, hermes
 from .faults import Dying, PowerCut
@@ -527,11 +527,11 @@ def test_what_damage_took_from_a_captured_transcript_comes_back_byte_for_byte(tm
         # What comes back is told again later than it was said, so it may stand at another place; nothing of it is missing.
         assert {m["text"] for m in messages} <= {m["text"] for m in keep.show(session)["messages"]}
         assert keep.import_(tmp_path / "s")["merged"] == 0
-    from dreamkeep.capture import rejoin
+    from dreamkeep.capture.sources import source_bytes
 
     folder = f"{tmp_path}/a/{folder_of(session)}"
-    for name, about in rejoin.sources(HOST, folder).items():
-        assert b"".join(rejoin.lines(HOST, folder, name)) == Path(about["path"]).read_bytes()
+    for name, about in source_bytes.sources(HOST, folder).items():
+        assert b"".join(source_bytes.lines(HOST, folder, name)) == Path(about["path"]).read_bytes()
 
 
 def test_what_was_deleted_here_stays_deleted_and_a_tombstone_of_theirs_deletes_nothing(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery import snapshot_import, snapshot_merge
+from dreamkeep.recovery.snapshot import importing, merge
 from tests.test_ingest import SID, home_with, record
 
 HOST = RealHost()
@@ -217,7 +217,7 @@ def test_a_killed_import_and_a_question_after_it_show_nothing_that_was_deleted_h
         keep.export(tmp_path / "s")
     for step in ("_session", "_merge_keep", "_finish"):
         with monkeypatch.context() as patched:
-            patched.setattr(snapshot_import.Importing, step, _dies)
+            patched.setattr(importing.Importing, step, _dies)
             with Keep.open(b) as keep, pytest.raises(KeyboardInterrupt):
                 keep.import_(tmp_path / "s")
         assert FONT not in texts(b)
@@ -408,7 +408,7 @@ def test_a_session_that_is_damaged_in_the_snapshot_makes_no_false_quotes_and_is_
     talk(b, "chat", FONT, "thanks", "bye", "ciao")
     dreamt(b)
     with monkeypatch.context() as patched:
-        patched.setattr(snapshot_import.Importing, "_session", lambda *_: None)  # as where no part of it can be read
+        patched.setattr(importing.Importing, "_session", lambda *_: None)  # as where no part of it can be read
         into(b, a, tmp_path / "s")
     dreamt(a)
     assert texts(a) == [LINT] and quotes_right(a, "chat")
@@ -577,7 +577,7 @@ def test_a_journal_is_read_once_for_all_hook_calls_that_wait_in_a_snapshot(
             seen += 1
             yield one
 
-    monkeypatch.setattr(snapshot_merge, "events", counted)
+    monkeypatch.setattr(merge, "events", counted)
     assert into(b, a, tmp_path / "s")["files"] == 30
     told = sum(1 for name in (KEEP, folder_of("python:mine")) for _ in events(Reading(HOST, f"{a}/{name}")))
     assert seen <= told

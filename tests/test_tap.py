@@ -23,8 +23,8 @@ from dreamkeep import Keep
 from dreamkeep.agents.acp.reader import Reader
 from dreamkeep.agents.facts import PARTIAL, Began, Record, Said, Settled
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import Chunk, HeldFrames, Job, Queue, Splitter, TapFrame
-from dreamkeep.capture.tap_route import Router, agent_named
+from dreamkeep.capture.tap.copy import Chunk, HeldFrames, Job, Queue, Splitter, TapFrame
+from dreamkeep.capture.tap.route import Router, agent_named
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from dreamkeep.capture import tap_guard
+from dreamkeep.capture.tap import guard as tap_guard
 
-SRC = str(Path(tap_guard.__file__).parents[2])
+SRC = str(Path(tap_guard.__file__).parents[3])
 NUMBERS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
 #: Counts its signals, whatever they are; at each line it is sent it says how many of each.
 COUNTING = """
@@ -224,7 +224,7 @@ def test_an_agent_that_does_not_listen_is_ended_all_the_same(by_number: bool) ->
     with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as agent:
         assert agent.stdout and agent.stdout.readline() == b"up\n"
         handle = -1 if by_number or sys.platform != "linux" else os.pidfd_open(agent.pid)
-        program = "import sys; from dreamkeep.capture import tap_guard as g; g.GRACE_S = 0.3; g.main(*map(int, sys.argv[1:]))"
+        program = "import sys; from dreamkeep.capture.tap import guard as g; g.GRACE_S = 0.3; g.main(*map(int, sys.argv[1:]))"
         words = [sys.executable, "-c", program, str(agent.pid), str(handle)]
         handles = [handle] if handle >= 0 else []
         with subprocess.Popen(words, stdin=subprocess.PIPE, env=environment(), pass_fds=handles) as guard:

@@ -16,14 +16,14 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import Copier, TapFrame
-from dreamkeep.capture.tap_route import Router
+from dreamkeep.capture.tap.copy import Copier, TapFrame
+from dreamkeep.capture.tap.route import Router
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.recovery.delete import Deleting
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session.raw import unpack
 from tests.test_tap import Tapped, folders, journaled, wait_for
 

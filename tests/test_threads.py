@@ -14,8 +14,8 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.writers import JournalWriters
 
 from .journals import event
 

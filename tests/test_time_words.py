@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dreamkeep.recall.fuse import timely
 from dreamkeep.recall.query import understood
-from dreamkeep.recall.when import read
+from dreamkeep.recall.time_words import read
 
 NOW = "2026-05-20T15:00:00Z"  # a Wednesday
 

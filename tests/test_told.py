@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream import told
+from dreamkeep.dream.consolidate import statements as told
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
 from dreamkeep.memory.insight import Quote

@@ -17,10 +17,10 @@ from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery import ledger, undo
-from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.repair import ledger, undo
+from dreamkeep.recovery.repair.ledger import Ledger, NotedJournals, marked_ids
 
 from .faults import FragileHost, PowerCut, cut_at_every_step
 

@@ -18,9 +18,9 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.gemini import writer
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.capture import rejoin
 from dreamkeep.capture.links import judge
-from dreamkeep.dream.retired import left_over
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.dream.pages.retired import left_over
 from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.memory import Memory
@@ -135,7 +135,7 @@ def sqlite_reads(host: BadFile) -> Iterator[None]:
 def captured(keep: Keep) -> Captured:
     found = set()
     for session in keep.sessions():
-        sources = rejoin.sources(RealHost(), f"{keep.root}/{folder_of(session.id)}").values()
+        sources = source_bytes.sources(RealHost(), f"{keep.root}/{folder_of(session.id)}").values()
         found |= {(session.id, about["role"], about["path"]) for about in sources}
     return found
 

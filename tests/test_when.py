@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.dream.when import SESSION_COUNT, TIME_ELAPSED, due, eligibility, given_up, may_retry, told, waiting
+from dreamkeep.dream.schedule import SESSION_COUNT, TIME_ELAPSED, due, eligibility, given_up, may_retry, told, waiting
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed
 
 NOW = "2026-03-10T12:00:00Z"

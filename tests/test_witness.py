@@ -22,9 +22,9 @@ from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.witness import Sighting
-from dreamkeep.recovery.audit import audit
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.recovery.audit.audit import audit
 
 from . import test_repair as repairs
 from .faults import LOSSES, FragileHost, cut_at_every_step

@@ -12,10 +12,10 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.dream import work
-from dreamkeep.dream.given import Given, GivenMessage, TurnGiven
-from dreamkeep.dream.work import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
-from dreamkeep.session import tools
+from dreamkeep.dream.backends import steps as work
+from dreamkeep.dream.backends.api import Given, GivenMessage, TurnGiven
+from dreamkeep.dream.backends.steps import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
+from dreamkeep.session.reading import tools
 from tests.planted import quality
 from tests.planted import written as w
 

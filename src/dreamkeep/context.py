@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.python import Owners
     from dreamkeep.index.build import Progress
     from dreamkeep.index.store import Store
-    from dreamkeep.journal.pool import JournalWriters
+    from dreamkeep.journal.writers import JournalWriters
     from dreamkeep.memory.memory import Memory
     from dreamkeep.recall.embed import Embedder
 
@@ -86,7 +86,7 @@ class KeepContext:
         """The way to write; makes the keep when there is none, and refuses one of a newer format."""
         with self._making:
             if self._journals is None:
-                from dreamkeep.journal.pool import JournalWriters
+                from dreamkeep.journal.writers import JournalWriters
 
                 journals = JournalWriters(self.host, self.root, self.ids, mask=self.event_mask())
                 if journals.writer("").carried("created") is None:
@@ -117,7 +117,7 @@ class KeepContext:
         """Takes secrets out of an event before it is journaled; None where the settings do not ask for that."""
         if not self.config["capture.redact_raw"]:
             return None
-        from dreamkeep.capture.masked import mask_event
+        from dreamkeep.capture.sources.masked import mask_event
 
         return mask_event
 

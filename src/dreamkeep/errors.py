@@ -93,7 +93,7 @@ class NewerFormat(Failed):
 
 
 class NoAnswer(Failed):
-    #: What was spent until then (`dreamkeep.dream.given.Usage`), where somebody counts it.
+    #: What was spent until then (`dreamkeep.dream.backends.api.Usage`), where somebody counts it.
     usage: object = None
     #: Nobody answers, whatever is asked: no session is to blame, and none need be asked about until that is mended.
     nobody: bool = False

@@ -152,21 +152,21 @@ class Keep:
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
         """What `show` gives, as a page for people."""
-        from dreamkeep.session.markdown import markdown
+        from dreamkeep.session.reading.markdown import markdown
 
         return markdown(data)
 
     def outward(self, answer: Mapping[str, Any], *, longest: int = 20_000) -> dict[str, Any]:
         """An answer as it may leave for a model: marked as ours, so that it is never learned again; no text longer than
         `longest`; and without secrets, unless `recall.redact` says otherwise."""
-        from dreamkeep.memory.outward import outward
-        from dreamkeep.session.ours import MARKED
+        from dreamkeep.secrets.outward import outward
+        from dreamkeep.session.reading.own_answers import MARKED
 
         return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
 
     def masked(self, answer: Any) -> Any:
         """What a verb says, as it may be printed: without secrets, unless `recall.redact` says otherwise."""
-        from dreamkeep.memory.outward import outward
+        from dreamkeep.secrets.outward import outward
 
         return outward(answer) if self.config["recall.redact"] else answer
 

@@ -142,12 +142,12 @@ def sdk() -> None:
 
 
 def tap(words: list[str]) -> int:
-    from dreamkeep.capture import tap as it
-    from dreamkeep.capture.masked import mask_event
     from dreamkeep.capture.python import Owners
+    from dreamkeep.capture.sources.masked import mask_event
+    from dreamkeep.capture.tap import tap as it
     from dreamkeep.event import Ids
     from dreamkeep.host import RealHost
-    from dreamkeep.journal.pool import JournalWriters
+    from dreamkeep.journal.writers import JournalWriters
 
     class Host(RealHost):
         """A disk that takes its time."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.contract import Reader
-from dreamkeep.capture import rows
+from dreamkeep.capture.sources import rows
 from dreamkeep.host import RealHost
 
 

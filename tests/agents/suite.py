@@ -24,10 +24,11 @@ from dreamkeep.agents import facts as f
 from dreamkeep.agents import registry
 from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, MANY, ROWS, SHARED, TEXT, Agent, Source
 from dreamkeep.agents.shared import database, hooks
-from dreamkeep.capture import document, find, rejoin, rows, setup
+from dreamkeep.capture import find, setup
 from dreamkeep.capture import hook as hook_module
 from dreamkeep.capture.find import everywhere
 from dreamkeep.capture.setup.offer import setup_of
+from dreamkeep.capture.sources import document, rows, source_bytes
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.rows import RowCollector
@@ -207,9 +208,9 @@ def check_mutated_files(sample: Sample, folder: Path) -> None:
         for session in keep.sessions():
             keep.show(session.id)
             where = f"{keep.root}/{folder_of(session.id)}"
-            for name, about in rejoin.sources(host, where).items():
+            for name, about in source_bytes.sources(host, where).items():
                 if about["form"] not in (ROWS, LINES_ZST, SHARED):
-                    assert b"".join(rejoin.lines(host, where, name)) == Path(about["path"]).read_bytes()
+                    assert b"".join(source_bytes.lines(host, where, name)) == Path(about["path"]).read_bytes()
 
 
 # -- hooks and settings
@@ -337,11 +338,11 @@ def assert_rejoined(keep: Keep) -> None:
     host = RealHost()
     for session in keep.sessions():
         folder = f"{keep.root}/{folder_of(session.id)}"
-        for name, about in rejoin.sources(host, folder).items():
+        for name, about in source_bytes.sources(host, folder).items():
             if about["form"] == "rows":
                 assert_every_row_is_there(host, session, folder, about)
                 continue
-            whole = b"".join(rejoin.lines(host, folder, name))
+            whole = b"".join(source_bytes.lines(host, folder, name))
             raw = Path(about["path"]).read_bytes()
             if about["form"] == "shared":
                 raw = b"".join(
@@ -355,7 +356,7 @@ def assert_rejoined(keep: Keep) -> None:
 def assert_every_row_is_there(host: RealHost, session: Summary, folder: str, about: dict[str, Any]) -> None:
     """Row-exact: what a fresh reading of the database gives is what the journal holds."""
     held: dict[str, bytes] = {}
-    for found, line in rejoin.captured(host, folder):
+    for found, line in source_bytes.captured(host, folder):
         if found["kind"] == Kind.SOURCE_ROWS:
             held[database.key_of(line)[0]] = line.removesuffix(b"\n")
     fresh = {row.key: row.line for row in rows.rows(host, session.agent, about["path"], session.native_id, {})}
@@ -367,9 +368,9 @@ def files_held(keep: Keep) -> dict[str, bytes]:
     found = {}
     for session in keep.sessions():
         where = f"{keep.root}/{folder_of(session.id)}"
-        for name, about in rejoin.sources(RealHost(), where).items():
+        for name, about in source_bytes.sources(RealHost(), where).items():
             if about["form"] not in MANY:
-                found[about["path"].removesuffix(".zst")] = b"".join(rejoin.lines(RealHost(), where, name))
+                found[about["path"].removesuffix(".zst")] = b"".join(source_bytes.lines(RealHost(), where, name))
     return found
 
 

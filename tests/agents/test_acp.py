@@ -17,7 +17,7 @@ from dreamkeep.agents.acp import log_lines as acp_scraped
 from dreamkeep.agents.acp import reader as acp
 from dreamkeep.agents.facts import Record
 from dreamkeep.agents.shared.values import digest
-from dreamkeep.capture.tap_route import Router
+from dreamkeep.capture.tap.route import Router
 
 REAL = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or Path(__file__).parents[3] / "shared" / "data" / "transcripts") / "acp"
 EXPECTED = {one["file"]: one for one in json.loads((Path(__file__).parents[1] / "expected" / "acp.json").read_text())["sessions"]}

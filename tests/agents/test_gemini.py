@@ -13,7 +13,7 @@ from dreamkeep.agents import facts as f
 from dreamkeep.agents.contract import DOCUMENT
 from dreamkeep.agents.gemini import discovery
 from dreamkeep.agents.gemini.reader import Reader
-from dreamkeep.capture.document import split
+from dreamkeep.capture.sources.document import split
 from dreamkeep.host import RealHost
 from tests.agents import anything, gemini
 from tests.agents.crude import fold, read

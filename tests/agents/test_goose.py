@@ -11,7 +11,7 @@ import pytest
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.goose import discovery
 from dreamkeep.agents.goose.reader import Reader
-from dreamkeep.capture import rows
+from dreamkeep.capture.sources import rows
 from dreamkeep.host import RealHost
 from tests.agents import crude
 from tests.agents.goose import EMPTY, EXPECTED, OLDER, SCHEMA, Goose, text, write

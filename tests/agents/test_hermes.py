@@ -12,7 +12,7 @@ import pytest
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.hermes import discovery
 from dreamkeep.agents.hermes.reader import Reader
-from dreamkeep.capture import rows
+from dreamkeep.capture.sources import rows
 from dreamkeep.host import RealHost
 from tests.agents import crude
 from tests.agents.hermes import BRANCH, EXPECTED, GHOST, SHOP, TRIP, TRIP_2, Hermes, write

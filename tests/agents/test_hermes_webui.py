@@ -13,7 +13,7 @@ import pytest
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.hermes_webui import discovery
 from dreamkeep.agents.hermes_webui.reader import Reader
-from dreamkeep.capture.document import Insert, delta, mark, split
+from dreamkeep.capture.sources.document import Insert, delta, mark, split
 from dreamkeep.host import RealHost
 from tests.agents import anything
 from tests.agents import hermes_webui as webui

@@ -12,7 +12,7 @@ import pytest
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.opencode import discovery
 from dreamkeep.agents.opencode.reader import Reader
-from dreamkeep.capture import rows
+from dreamkeep.capture.sources import rows
 from dreamkeep.host import RealHost
 from tests.agents import crude
 from tests.agents.opencode import EMPTY, EXPECTED, SHOP, TAKEN_BACK, OpenCode, text, tool, write

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from dreamkeep import Keep
-from dreamkeep.dream.backfill import KnownInsights, checked
-from dreamkeep.dream.given import Given, GivenMessage, TaskGiven, TurnGiven
-from dreamkeep.dream.rules import Rules
+from dreamkeep.dream.backends.api import Given, GivenMessage, TaskGiven, TurnGiven
+from dreamkeep.dream.backends.checks import KnownInsights, checked
+from dreamkeep.dream.backends.rules.rules import Rules
 from dreamkeep.memory.insight import USER, Insight
 from tests.planted import into, written
 from tests.planted.written import Written

@@ -18,7 +18,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.host import RealHost
-from dreamkeep.journal.settle import read_head
+from dreamkeep.journal.open_state import read_head
 
 from .writers import Account, child, folder, run, said
 

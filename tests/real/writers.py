@@ -24,8 +24,8 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost, publish_file, replace_file
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.messages import messages as messages_of
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.given import Given, Proposal
-from dreamkeep.session.ours import is_our_tool
+from dreamkeep.dream.backends.api import Given, Proposal
+from dreamkeep.session.reading.own_answers import is_our_tool
 from tests.real_agents.agents import AGENTS, Agent, installed, only_by_make
 
 pytestmark = only_by_make

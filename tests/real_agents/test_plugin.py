@@ -11,7 +11,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture import hook
-from dreamkeep.session.ours import is_our_tool
+from dreamkeep.session.reading.own_answers import is_our_tool
 from tests.real_agents.agents import Agent, only_by_make
 
 pytestmark = only_by_make

@@ -11,14 +11,14 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dreamkeep.capture import spool
-from dreamkeep.capture.drain import IDS, LOCK, named_session
+from dreamkeep.capture.hooks import spool
+from dreamkeep.capture.hooks.drain import IDS, LOCK, named_session
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session import raw
 
 _WAIT_S = 60.0

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from dreamkeep.agents.contract import LINES, ForkedRecords, Source
 from dreamkeep.agents.registry import find, load
-from dreamkeep.capture.content import Content, PlainFile, cuts
+from dreamkeep.capture.sources.content import Content, PlainFile, cuts
 from dreamkeep.host import Host
 
 Answer = TypeVar("Answer")

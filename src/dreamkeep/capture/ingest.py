@@ -16,21 +16,30 @@ from typing import Any, NamedTuple
 from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source
 from dreamkeep.agents.facts import Fact
 from dreamkeep.agents.registry import discovery
-from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Content, PlainFile, SourceCursor, Unpacked, goes_on, iter_blocks, untouched, what_happened
-from dreamkeep.capture.copying import Copying, ReadSummary
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
 from dreamkeep.capture.links import refusal
-from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.quota import OverLimit, Paused, Quota, SourceLimits, size_of
-from dreamkeep.capture.seen import Cache, FileLook, SourcePause, SourceState
+from dreamkeep.capture.session_start import Openings, facts_in
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.content import (
+    Content,
+    PlainFile,
+    SourceCursor,
+    Unpacked,
+    goes_on,
+    iter_blocks,
+    untouched,
+    what_happened,
+)
+from dreamkeep.capture.sources.copying import Copying, ReadSummary
+from dreamkeep.capture.sources.source_cache import Cache, FileLook, SourcePause, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.journal.writers import JournalWriters
 
 _TRIES = 8
 _BELOW_ITS_PARENT = "its file lies where its parent's are"
@@ -412,7 +421,7 @@ class Ingest:
 
     def _left(self, session: str, name: str) -> bool:
         """Whether nothing is any more where that source was."""
-        path = rejoin.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {}).get("path", "")
+        path = source_bytes.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {}).get("path", "")
         # A path that was no UTF-8 can't be asked for by what the journal has of it.
         if not path or "\ufffd" in path or not self._is_gone(path):
             return False
@@ -456,13 +465,13 @@ class Ingest:
         self._over = why if isinstance(why, OverLimit) else None
 
     def old_lines(self, session: str, name: str) -> list[bytes]:
-        return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
+        return source_bytes.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
-    def before(self, session: str, name: str, generation: int) -> rejoin.Before:
-        return rejoin.before(self._host, f"{self._root}/{folder_of(session)}", name, generation)
+    def before(self, session: str, name: str, generation: int) -> source_bytes.Before:
+        return source_bytes.before(self._host, f"{self._root}/{folder_of(session)}", name, generation)
 
     def name_of(self, source: Source) -> str:
-        return source.name or rejoin.name_of(self._host, source.role, source.path)
+        return source.name or source_bytes.name_of(self._host, source.role, source.path)
 
     def about(self, source: Source) -> dict[str, Any]:
         path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")

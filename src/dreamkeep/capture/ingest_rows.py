@@ -18,10 +18,10 @@ from dreamkeep.agents.contract import Source
 from dreamkeep.agents.facts import Fact
 from dreamkeep.agents.registry import reader_for
 from dreamkeep.agents.shared import database
-from dreamkeep.capture import rejoin, row_loss, rows
-from dreamkeep.capture.content import FRAME
 from dreamkeep.capture.quota import Paused
-from dreamkeep.capture.seen import FileLook, SourceState
+from dreamkeep.capture.sources import row_loss, rows, source_bytes
+from dreamkeep.capture.sources.content import FRAME
+from dreamkeep.capture.sources.source_cache import FileLook, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError, NotFound
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, Stat
@@ -98,7 +98,7 @@ def loss(host: Host, agent: str, path: str, session: str, folder: str, names: Co
     events: dict[str, str] = {}
 
     def captured() -> Iterator[bytes]:
-        for about, line in rejoin.captured(host, folder):
+        for about, line in source_bytes.captured(host, folder):
             if about["kind"] == Kind.SOURCE_ROWS and about["source"] in names:
                 if line.startswith(_EVENT):
                     events.update([database.key_of(line)])
@@ -126,7 +126,7 @@ def captured_last(host: Host, agent: str, folder: str, names: Collection[str]) -
     import orjson
 
     found, size = Captured({}, 0), 0
-    for about, line in rejoin.captured(host, folder):
+    for about, line in source_bytes.captured(host, folder):
         if about["kind"] != Kind.SOURCE_ROWS or about["source"] not in names or line.startswith(_ADDED_ONLY):
             continue
         size += len(line)
@@ -240,7 +240,7 @@ class _RowSession:
         about: dict[str, Any] = {"source": self._name, "role": self._source.role}
         if not self._ingest.masks:
             return pack(about, lines)
-        from dreamkeep.memory.masking import mask_row
+        from dreamkeep.secrets.masking import mask_row
 
         kept = [mask_row(line) for line in lines]
         masked = [line for line, own in zip(lines, kept, strict=True) if line is not own]

@@ -13,8 +13,8 @@ from zlib import crc32
 
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import sharing
-from dreamkeep.capture.content import Bytes, Content, PlainFile, cuts
-from dreamkeep.capture.seen import FileLook, SourceState
+from dreamkeep.capture.sources.content import Bytes, Content, PlainFile, cuts
+from dreamkeep.capture.sources.source_cache import FileLook, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of

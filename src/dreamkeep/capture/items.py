@@ -17,8 +17,8 @@ from dreamkeep.errors import Refused, cannot_read
 from dreamkeep.event import Body, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Position, Reading, events
+from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.items import Current
 
 _CARRIED = "items"

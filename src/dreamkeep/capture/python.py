@@ -16,7 +16,7 @@ from dreamkeep.errors import Refused, from_os
 from dreamkeep.event import Body, Carry, Ids, Kind
 from dreamkeep.held import HeldLock, hold, is_held, notice_forks, sweep
 from dreamkeep.host import Host, make_folders
-from dreamkeep.journal.pool import JournalWriters
+from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
 from dreamkeep.session.turns import SETTLED
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dreamkeep.dream import when
-from dreamkeep.dream.given import Backend, TurnGiven, Usage
+from dreamkeep.dream import schedule
+from dreamkeep.dream.backends.api import Backend, TurnGiven, Usage
 from dreamkeep.dream.leases import Leases
 from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
@@ -27,8 +27,8 @@ from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dreamkeep.dream.known_files import Statement
-    from dreamkeep.dream.model_session import Asks
+    from dreamkeep.dream.backends.model.session import Asks
+    from dreamkeep.dream.consolidate.known_files import Statement
     from dreamkeep.index.store import Store
     from dreamkeep.session.summary import Summary
 
@@ -165,12 +165,12 @@ class Dreaming:
             found = _named(sessions, dreamed, again)
             if not found:
                 told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in dict.fromkeys(sessions)]
-                return Scope((), "" if if_due else when.MANUAL, f"no sessions are waiting ({', '.join(told)})", 0)
+                return Scope((), "" if if_due else schedule.MANUAL, f"no sessions are waiting ({', '.join(told)})", 0)
         else:
-            failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
-            found = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name) if if_due else failed_too
+            failed_too = schedule.waiting(dreamed.values(), max_attempts=attempts, backend=name)
+            found = schedule.waiting(failed_too, max_attempts=attempts, now=now, backend=name) if if_due else failed_too
             later = len(failed_too) - len(found)
-        due = when.due(
+        due = schedule.due(
             found,
             now=now,
             last_success_at=last_success(memory),
@@ -183,11 +183,11 @@ class Dreaming:
         if if_due and not due.due:
             return Scope((), "", due.why, due.waiting)
         chosen = tuple(found if limit is None else found[:limit])
-        return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
+        return Scope(chosen, due.trigger if if_due else schedule.MANUAL, due.why, due.waiting)
 
-    def _told_of_leases(self, due: when.Due, held: Sequence[Dreamed], name: str) -> when.Due:
+    def _told_of_leases(self, due: schedule.Due, held: Sequence[Dreamed], name: str) -> schedule.Due:
         """Where nothing is left to read: how many of those that wait somebody else is reading."""
-        left = len(when.waiting(held, max_attempts=self._settings.max_attempts, backend=name))
+        left = len(schedule.waiting(held, max_attempts=self._settings.max_attempts, backend=name))
         told = f"{left} waiting sessions are left to others: exported, or given to an agent that dreams"
         return due._replace(why=told, waiting=left) if left else due
 
@@ -240,7 +240,7 @@ class Dreaming:
         what earlier runs found."""
         with self.lock() as mine:
             if not mine:
-                busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
+                busy = Scope((), "" if if_due else schedule.MANUAL, "", self._waiting())
                 return report(busy, lock="busy", status="skipped", why="another dream is running")
             # Decided here and not before: whoever had the lock until now may have done it all.
             life = self.complete().life
@@ -255,11 +255,11 @@ class Dreaming:
             if idle:
                 pages = {"pages": publish(shelved["run"])} if shelved and publish else {}
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why, **told, **pages)
-            from dreamkeep.dream import each
+            from dreamkeep.dream import session_run
 
             made = parts if isinstance(parts, Parts) else parts()
-            run = each.SessionRun(self._host, self._append, self._ids, self._ask, self._settings, made, name)
-            deletions = each.Deletions(self._host, self._root, self._ask, self.forget)
+            run = session_run.SessionRun(self._host, self._append, self._ids, self._ask, self._settings, made, name)
+            deletions = session_run.Deletions(self._host, self._root, self._ask, self.forget)
             return {**run.all(scope, deletions, self._glance, publish, take_in), **told}
 
     def _shelve_old_notes(self, name: str) -> dict[str, Any] | None:
@@ -273,7 +273,7 @@ class Dreaming:
         return {"run": body["run"], "notes": body["report"]["notes"]["suggested"]}
 
     def _old_notes_shelved(self, name: str) -> list[Event]:
-        from dreamkeep.dream import inbox
+        from dreamkeep.dream.consolidate import inbox
 
         if not inbox.is_due(self._glance(_runs).values()):
             return []
@@ -311,7 +311,7 @@ class Dreaming:
         again: bool = False,
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
-        from dreamkeep.dream.each import SessionRun
+        from dreamkeep.dream.session_run import SessionRun
 
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder, again=again)
         before = self._ask(lambda store: Memory.load(store.memory()))
@@ -325,21 +325,21 @@ class Dreaming:
     def given_up(self, memory: Memory | None = None, name: str = "") -> list[Dreamed]:
         """What that backend failed at too often (when.py). `memory`: how far sessions were dreamed, if that is known."""
         life = memory or self._ask(_life)
-        return when.given_up(life.dreamed.values(), max_attempts=self._settings.max_attempts, backend=name)
+        return schedule.given_up(life.dreamed.values(), max_attempts=self._settings.max_attempts, backend=name)
 
     def _waiting(self) -> int:
         memory = self._ask(_life)
-        return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
+        return len(schedule.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
 
 
 def _named(sessions: Sequence[str], dreamed: Mapping[str, Dreamed], again: bool) -> list[Dreamed]:
     """Those of the sessions that a user named which can be read, whatever was tried before. `again`: from their beginning."""
-    wanted = when.from_start if again else when.asked_for
-    return when.waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_END)
+    wanted = schedule.from_start if again else schedule.asked_for
+    return schedule.waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_END)
 
 
 def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:
-    return "another process is reading it" if session in held else when.eligibility(of, max_attempts=max_attempts)
+    return "another process is reading it" if session in held else schedule.eligibility(of, max_attempts=max_attempts)
 
 
 # -- asked of the index
@@ -407,7 +407,7 @@ def _unended(store: Store) -> list[str]:
 
 def _is_ours(summary: Summary) -> bool:
     """What a dream itself asked of an agent's command line, which left a session: a dream never dreams of itself."""
-    from dreamkeep.dream.requests import OURS
+    from dreamkeep.dream.backends.model.requests import OURS
 
     return summary.title.startswith(OURS)
 

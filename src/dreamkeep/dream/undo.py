@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dreamkeep.dream import shelf
-from dreamkeep.dream.consolidate import Decision, Similar, near, plan
+from dreamkeep.dream.consolidate import fact_index
+from dreamkeep.dream.consolidate.consolidate import Decision, Similar, near, plan
 from dreamkeep.event import Kind
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
@@ -51,5 +51,5 @@ def _has_part_in(memory: Memory, one: Note, run: str) -> bool:
 
 def _whose(insights: Iterable[Insight]) -> str:
     """The run that heard the last word; of what was told outright, that word itself."""
-    last = max(insights, key=lambda one: (shelf.when(one), one.id), default=None)
+    last = max(insights, key=lambda one: (fact_index.when(one), one.id), default=None)
     return "" if last is None else last.run or last.id

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dreamkeep.errors import Busy, NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, lock
-from dreamkeep.index.looks import (
+from dreamkeep.index.part_fingerprints import (
     changed_parts,
     extended,
     looks,
@@ -28,6 +28,7 @@ from dreamkeep.index.looks import (
 from dreamkeep.index.store import FolderMark, JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame
+from dreamkeep.journal.open_state import session_of
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import (
     JournalDefect,
@@ -39,7 +40,6 @@ from dreamkeep.journal.reader import (
     mended_by,
     with_mended,
 )
-from dreamkeep.journal.settle import session_of
 from dreamkeep.journal.tombs import is_strange, named
 from dreamkeep.session import summary as life
 

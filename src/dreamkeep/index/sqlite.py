@@ -17,7 +17,7 @@ from dreamkeep.index.sqlite_search import SCHEMA, Searching
 from dreamkeep.index.store import IndexBatch, IndexCounts, JournalPlace, Standing
 from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.journal.witness import Sighting
-from dreamkeep.session.compaction import IN_PROGRESS
+from dreamkeep.session.compactions.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import TurnView

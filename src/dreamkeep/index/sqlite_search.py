@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
 from dreamkeep.index.sqlite_errors import understood
 from dreamkeep.memory.insight import INBOX, SUGGESTION
-from dreamkeep.session.packs import without_packs
+from dreamkeep.session.reading.packs import without_packs
 
 if TYPE_CHECKING:
     from dreamkeep.index.words import Term

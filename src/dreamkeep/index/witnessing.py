@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
-from dreamkeep.index.looks import parse_sources, reach
+from dreamkeep.index.part_fingerprints import parse_sources, reach
 from dreamkeep.index.store import JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of

@@ -22,8 +22,8 @@ from dreamkeep.host import Host, lock, make_folders
 from dreamkeep.journal import erase, parts
 from dreamkeep.journal.erase import Change
 from dreamkeep.journal.frame import FORMAT, NO_CRC, FrameDraft, draft, parse, place, undraft
+from dreamkeep.journal.open_state import Carried, merge, set_aside, survey
 from dreamkeep.journal.reader import Position
-from dreamkeep.journal.settle import Carried, merge, set_aside, survey
 
 T = TypeVar("T")
 

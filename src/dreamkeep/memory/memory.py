@@ -35,7 +35,7 @@ PROJECTS = "projects"
 APART = "apart"
 TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS, APART)
 
-#: As a plan gives it (dream/voices.py).
+#: As a plan gives it (dream/consolidate/support.py).
 _SAID_IN = re.compile(r", said in (\d{1,9}) sessions\b")
 #: So many of its earlier versions a page is known by.
 _REGIONS = 1000

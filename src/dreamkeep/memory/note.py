@@ -3,7 +3,7 @@
     suggested ─► active (the user accepts it) | rejected (the user does not) | expired (nobody decided for 60 days)
     active ─► superseded (by another) | retracted (by a user) | closed (an open loop that was done) | expired (never confirmed)
 
-A suggested note waits in the inbox (dream/inbox.py). It is on no page and in no pack, and other notes know nothing of it.
+A suggested note waits in the inbox (dream/consolidate/inbox.py): on no page, in no pack, unknown to other notes.
 
 Nothing of it is ever rewritten: what happened to a note is its history, and every step of it says why.
 """

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from dreamkeep.index.searching import Head
 from dreamkeep.recall.query import Query
-from dreamkeep.recall.when import TimeSpan
+from dreamkeep.recall.time_words import TimeSpan
 
 #: `Name: …`, as chats that are written down begin.
 _LABEL = re.compile(r"\s{0,8}([^\W\d_][\w.'’-]{0,39}(?: [^\W\d_][\w.'’-]{0,39}){0,2}):\s")

@@ -391,6 +391,6 @@ def _heading(section: int) -> str:
 
 
 def _shown(line: PackLine, text: str) -> str:
-    """What looks like a fence of ours, escaped or not, is none: the pack would seem to end there (session/packs.py)."""
+    """What looks like a fence of ours, escaped or not, is none: the pack would seem to end there (session/reading/packs.py)."""
     whole = f"- {flat(text)} [{flat(line.ref)}]" if line.ref else f"- {flat(text)}"
     return whole.replace("!-- dreamkeep:", "!-- dreamkeep :")

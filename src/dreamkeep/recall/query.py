@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from dreamkeep.index.words import STOP, Term, terms
-from dreamkeep.recall import when
-from dreamkeep.recall.when import TimeSpan
+from dreamkeep.recall import time_words
+from dreamkeep.recall.time_words import TimeSpan
 
 _WORD = re.compile(r"[^\W_]+")
 _LONGEST = 10_000
@@ -26,7 +26,7 @@ class Query(NamedTuple):
 
 def understood(text: str, now: str) -> Query:
     text = text[:_LONGEST]
-    time = when.read(text, now)
+    time = time_words.read(text, now)
     left = text
     for said in time.said:
         left = re.sub(re.escape(said), " ", left, flags=re.IGNORECASE)

@@ -15,10 +15,10 @@ from dreamkeep.index.store import Store
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory.memory import PAGES
-from dreamkeep.recovery.audit_dream import left_alone
-from dreamkeep.recovery.delete import ASIDE, INTENTS
-from dreamkeep.recovery.each import TROUBLE, why
-from dreamkeep.recovery.ledger import PREFIX
+from dreamkeep.recovery.audit.dreams import left_alone
+from dreamkeep.recovery.delete.delete import ASIDE, INTENTS
+from dreamkeep.recovery.isolate import TROUBLE, why
+from dreamkeep.recovery.repair.ledger import PREFIX
 from dreamkeep.session import raw
 
 #: Locks, renames or syncs on these are not what a journal needs, or not known to be.

@@ -1,6 +1,6 @@
 """The fault classes: what an audit can report, which repair mends it, and what to do where none may. Pure.
 
-A class that names a repair has one (`recovery/repair.py`), and `docs/recovery.md` lists the same table: a test compares them.
+A class that names a repair has one (`recovery/repair/`), and `docs/recovery.md` lists the same table: a test compares them.
 Of a class with a repair one fault may still be unsafe (its content is nowhere else): then it is not repairable, and says why.
 """
 

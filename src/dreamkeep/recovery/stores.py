@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from dreamkeep.agents import registry
 from dreamkeep.host import Host
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import Looking, Mending, MendResult
+from dreamkeep.recovery.repair.mending import Looking, Mending, MendResult
 
 Row = Mapping[str, Any]
 #: Rows by their table.

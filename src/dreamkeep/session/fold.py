@@ -22,12 +22,12 @@ from dreamkeep.agents.shared.values import digest, items, table, text
 from dreamkeep.event import Event, Kind
 from dreamkeep.session import turns as t
 from dreamkeep.session.changes import Changes
+from dreamkeep.session.compactions.segments import Folding
 from dreamkeep.session.folders import note_folder, note_tool
 from dreamkeep.session.messages import Message, Order, Taken
-from dreamkeep.session.ours import is_our_answer
-from dreamkeep.session.packs import holds_pack, without_packs
+from dreamkeep.session.reading.own_answers import is_our_answer
+from dreamkeep.session.reading.packs import holds_pack, without_packs
 from dreamkeep.session.records import records
-from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
 
 State = dict[str, Any]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.session import tools
+from dreamkeep.session.reading import tools
 
 #: How a remote was seen, the surest first.
 REMOTE, PUSH, LINK, WORKTREE = "remote", "push", "link", "worktree"

@@ -118,6 +118,6 @@ def find_folder_project(context: KeepContext, text: str) -> str:
     """A folder's project, as it is found there; other names as they are."""
     if not text.startswith(("/", "~", ".")):
         return text
-    from dreamkeep.capture.project import project_of
+    from dreamkeep.capture.projects.project import project_of
 
     return project_of(context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)

@@ -115,7 +115,7 @@ class CaptureVerbs:
 
     def _tend(self) -> Iterator[None]:
         """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
-        from dreamkeep.capture import spool
+        from dreamkeep.capture.hooks import spool
         from dreamkeep.capture.watch import Forward
 
         now_s = Forward(self._host.now)
@@ -136,7 +136,7 @@ class CaptureVerbs:
             yield
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
-        from dreamkeep.capture.drain import drain
+        from dreamkeep.capture.hooks.drain import drain
 
         if self._context.is_off() and not also_off:
             return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
@@ -165,7 +165,7 @@ class CaptureVerbs:
         if self._host.stat(f"{self._root}/spool") is None or self._context.is_off():
             return
 
-        from dreamkeep.capture import spool
+        from dreamkeep.capture.hooks import spool
 
         try:
             problems = self.drain()["problems"] if spool.waiting(self._host, self._root) else ()
@@ -175,8 +175,8 @@ class CaptureVerbs:
             self._context.warn(one)
 
     def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
-        from dreamkeep.capture import tap
         from dreamkeep.capture.exclude import Excluded
+        from dreamkeep.capture.tap import tap
 
         excluded = Excluded(self._context.config["capture.exclude"])
         return tap.run(
@@ -255,7 +255,7 @@ def start_drainer(context: KeepContext) -> None:
     if context.host.stat(f"{context.root}/spool") is None:
         return  # no hook has ever been called: most commands of most people end here
 
-    from dreamkeep.capture import spool
+    from dreamkeep.capture.hooks import spool
 
     if not spool.waiting(context.host, context.root) or context.is_off():
         return

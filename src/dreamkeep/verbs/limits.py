@@ -53,7 +53,7 @@ class Limits:
 
     def list_paused_sources(self) -> list[dict[str, str]]:
         """Sources that are over their own limit."""
-        from dreamkeep.capture.seen import paused_sources
+        from dreamkeep.capture.sources.source_cache import paused_sources
 
         found = sorted(paused_sources(self._host, self._root).items())
         return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]

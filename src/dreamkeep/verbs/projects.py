@@ -10,7 +10,7 @@ from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
 from dreamkeep.verbs.arguments import find_folder_project, find_project
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.same_project import Offer
+    from dreamkeep.capture.projects.same_project import Offer
     from dreamkeep.context import KeepContext
     from dreamkeep.session.folders import SessionPlace
     from dreamkeep.verbs.dream.pages import PageVerbs
@@ -103,7 +103,7 @@ class ProjectVerbs:
         return sorted(sorted(found.values(), key=lambda one: one["name"]), key=lambda one: one["last_at"] or "", reverse=True)
 
     def project_offers(self) -> list[dict[str, str]]:
-        from dreamkeep.capture.same_project import offers
+        from dreamkeep.capture.projects.same_project import offers
         from dreamkeep.memory.insight import digest
 
         memory = self._context.load_memory("projects", "apart")
@@ -126,8 +126,8 @@ class ProjectVerbs:
         return {"project": one, "apart": two}
 
     def correct_projects(self) -> list[dict[str, str]]:
-        from dreamkeep.capture.same_project import corrections
-        from dreamkeep.capture.worktrees import Disk
+        from dreamkeep.capture.projects.same_project import corrections
+        from dreamkeep.capture.projects.worktrees import Disk
         from dreamkeep.memory.project import BY_INGEST
 
         if not self._context.exists():
@@ -159,8 +159,8 @@ class ProjectVerbs:
         return self._context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.dream.retired import place, withdraw
+        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.retired import place, withdraw
 
         path = place(self._root, project, self._context.config["page.target"])
         try:

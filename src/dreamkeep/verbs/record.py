@@ -71,7 +71,7 @@ class RecordVerbs:
         return self._sessions.summary(session)
 
     def _describe_session(self, cwd: str | os.PathLike[str] | None, title: str) -> dict[str, str]:
-        from dreamkeep.capture.project import project_of
+        from dreamkeep.capture.projects.project import project_of
 
         try:
             folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")

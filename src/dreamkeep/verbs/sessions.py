@@ -45,10 +45,10 @@ class SessionVerbs:
         return self._context.ask(whole)
 
     def digest(self, text: str) -> dict[str, Any]:
-        from dreamkeep.dream.budget import estimate
-        from dreamkeep.dream.clean import clean_messages
+        from dreamkeep.dream.backends.clean import clean_messages
+        from dreamkeep.dream.backends.model.budget import estimate
         from dreamkeep.index.heard_before import find_heard
-        from dreamkeep.session.digest import digest, find_unheard, render
+        from dreamkeep.session.reading.digest import digest, find_unheard, render
 
         session = self.summary(resolve_session(self._context, text))
         messages = clean_messages(self._context.ask(lambda store: store.messages(session.id)))
@@ -62,7 +62,7 @@ class SessionVerbs:
         return self._context.ask(lambda store: views.show_lineage(store, session))
 
     def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-        from dreamkeep.capture.rejoin import captured
+        from dreamkeep.capture.sources.source_bytes import captured
         from dreamkeep.journal.places import folder_of
 
         return captured(self._host, f"{self._root}/{folder_of(resolve_session(self._context, text))}")

@@ -20,7 +20,7 @@ def run_hook(words: Sequence[str], keep: str = "") -> None:
 
 def run_untapped(command: Sequence[str]) -> int:
     """Become that program; comes back only when it can't be started, with an exit code."""
-    from dreamkeep.capture import tap
+    from dreamkeep.capture.tap import tap
 
     return tap.become(command, os.environ)
 
@@ -36,6 +36,6 @@ def find_http_token(where: str | None) -> AccessToken:
 
 def mask_secrets(text: str) -> str:
     """A message of ours as it may be printed: it may quote what somebody typed, or what a file says."""
-    from dreamkeep.memory.redact import redact
+    from dreamkeep.secrets.redact import redact
 
     return redact(text)[0]

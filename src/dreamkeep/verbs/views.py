@@ -14,7 +14,7 @@ from dreamkeep.session.summary import ENDED, Summary
 from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, TurnView, seen
 
 if TYPE_CHECKING:
-    from dreamkeep.session.segments import View
+    from dreamkeep.session.compactions.segments import View
 
 Alive = Callable[[str], bool]
 _LIVE_SHOWN = 20
@@ -67,7 +67,7 @@ def _add_tool_name(m: Message, names: Mapping[Any, str]) -> Message:
 
 
 def _show_live(view: View, turns: list[TurnView], alive: Alive) -> dict[str, Any]:
-    from dreamkeep.session.segments import live
+    from dreamkeep.session.compactions.segments import live
 
     running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
     owners = [view.owner, *(t.owner for t in running)]
@@ -79,7 +79,7 @@ def _show_live(view: View, turns: list[TurnView], alive: Alive) -> dict[str, Any
 
 
 def _fold_view(store: Store, summary: Summary, state: dict[str, Any], alive: Alive, now: str) -> View:
-    from dreamkeep.session.segments import Folding
+    from dreamkeep.session.compactions.segments import Folding
 
     place = store.place(folder_of(summary.id))
     last = place.position.seq if place else 0

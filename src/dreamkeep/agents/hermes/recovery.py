@@ -24,7 +24,7 @@ from dreamkeep.agents.shared import database as reading
 from dreamkeep.agents.shared.database import Base, quoted
 from dreamkeep.errors import Busy, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.host import Host
-from dreamkeep.recovery import put
+from dreamkeep.recovery.restore import put
 from dreamkeep.recovery.stores import PutRows, Row, Tables
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Pieces of a JSON document that is rewritten whole (cut by capture/document.py): each read by itself. Pure; never raises.
+"""Pieces of a JSON document that is rewritten whole (capture/sources/document.py cuts it), each read by itself. Never raises.
 
 Of a new version only the pieces come that are new: its frames (all that is no element of an array), and between them the elements
 that changed. So the frame before it says to which array an element belongs.

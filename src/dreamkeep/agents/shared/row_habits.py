@@ -1,6 +1,6 @@
 """What a row of an agent's database says, and when an agent takes rows away itself, which is no loss. Pure.
 
-`row_habits.py` of an agent's folder has `HABITS`, a `RowHabits`. `capture/row_loss.py` asks it.
+`row_habits.py` of an agent's folder has `HABITS`, a `RowHabits`. `capture/sources/row_loss.py` asks it.
 """
 
 from __future__ import annotations

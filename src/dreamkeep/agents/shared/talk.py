@@ -1,6 +1,6 @@
 """A talk: what was said, in a form that every agent's format can hold. A writer makes the agent's own bytes of it. Pure.
 
-    messages of any agent ─► recovery/convert.py ─► Talk(steps) ─► writer.py of an agent ─► its own bytes
+    messages of any agent ─► recovery/restore/convert.py ─► Talk(steps) ─► writer.py of an agent ─► its own bytes
 
 Every talk keeps to the rules that all models' interfaces share:
 * a call has an id and a name of letters, digits, `_` and `-`, an object as its input, and exactly one result, right after the

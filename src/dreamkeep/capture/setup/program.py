@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.capture import spool
+from dreamkeep.capture.hooks import spool
 
 SERVER = "dreamkeep"
 

@@ -3,7 +3,7 @@
     dream_export ─► files ─► answers, whenever they come ─► dream_import ─► the next files … until none is left
     dream_next   ─► one request, to the agent that asks ─► dream_submit ─► the next request of that session … until none is left
 
-Both are a folder (dream/exchange.py), a lease on its sessions (dream/leases.py), and the same run as any other dream.
+Both are a folder (dream/backends/model/exchange.py), a lease on its sessions (dream/leases.py), and an ordinary dream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dreamkeep.verbs.arguments import resolve_session
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.exchange import Exchange
+    from dreamkeep.dream.backends.model.exchange import Exchange
     from dreamkeep.dream.run import Dreaming, Parts
     from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
@@ -60,7 +60,7 @@ class ExchangeVerbs:
         again: bool = False,
         since: str | None = None,
     ) -> dict[str, Any]:
-        from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.dream.backends.model.exchange import Exchange
         from dreamkeep.verbs.arguments import check_positive
 
         if limit is not None:
@@ -89,7 +89,7 @@ class ExchangeVerbs:
         return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
 
     def dream_import(self, folder: str) -> dict[str, Any]:
-        from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.dream.backends.model.exchange import Exchange
 
         folder = os.path.abspath(folder)
         exchange = Exchange(self._host, folder)
@@ -123,7 +123,7 @@ class ExchangeVerbs:
         return {**made, **({"status": "partial"} if partial else {})}
 
     def _prepare_parts(self, exchange: Exchange) -> Callable[[], Parts]:
-        from dreamkeep.dream.parts import assemble_for
+        from dreamkeep.dream.assemble import assemble_for
 
         return lambda: assemble_for(exchange, self._similarity.compare, self._dreams.open_known_files())
 
@@ -236,14 +236,14 @@ class ExchangeVerbs:
         )
 
     def _list_exchanges(self) -> list[Exchange]:
-        from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.dream.backends.model.exchange import Exchange
 
         root = f"{self._root}/{EXCHANGE}"
         names = sorted(self._host.names(root)) if self._host.stat(root) else []
         return [Exchange(self._host, f"{root}/{name}", batches=False) for name in names]
 
     def _open_exchange(self, session: str) -> Exchange:
-        from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.dream.backends.model.exchange import Exchange
 
         return Exchange(self._host, f"{self._root}/{_find_place(session)}", batches=False)
 

@@ -44,7 +44,7 @@ class HygieneVerbs:
 
     def _end_suggestions(self) -> int:
         """Those that waited too long in the inbox; how many. While a dream runs, that dream does it."""
-        from dreamkeep.dream.inbox import end_suggestions
+        from dreamkeep.dream.consolidate.inbox import end_suggestions
         from dreamkeep.event import Event, Kind
 
         with self._dreams.open_dreaming().lock() as ours:

@@ -10,9 +10,9 @@ from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.at_hand import Candidate
-    from dreamkeep.dream.budget import Prices
-    from dreamkeep.dream.given import Usage
+    from dreamkeep.dream.backends.api import Usage
+    from dreamkeep.dream.backends.model.at_hand import Candidate
+    from dreamkeep.dream.backends.model.budget import Prices
     from dreamkeep.index.store import Store
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
@@ -37,7 +37,7 @@ class ModelVerbs:
         return {**self._describe_model(), "found": [one._asdict() for one in self._find_models()]}
 
     def model_use(self, what: str) -> dict[str, Any]:
-        from dreamkeep.dream.at_hand import OWN_KEYS, settings_for
+        from dreamkeep.dream.backends.model.at_hand import OWN_KEYS, settings_for
 
         found = self._find_models()
         dream, model = settings_for(what, found)
@@ -62,7 +62,7 @@ class ModelVerbs:
         return [one.name for one in self._find_models(ask_servers=False)]
 
     def _find_models(self, *, ask_servers: bool = True) -> list[Candidate]:
-        from dreamkeep.dream.at_hand import find
+        from dreamkeep.dream.backends.model.at_hand import find
 
         return find(self._context.environment, self._find_program, ask_servers=ask_servers)
 
@@ -91,7 +91,7 @@ class ModelVerbs:
 
     def _estimate_cost(self) -> dict[str, Any]:
         """What the finished sessions of the last 30 days would take; and, with `again`, all that rules alone have read."""
-        from dreamkeep.dream.at_hand import expect
+        from dreamkeep.dream.backends.model.at_hand import expect
 
         prices = self._read_prices()
         if not self._context.exists():
@@ -116,14 +116,14 @@ class ModelVerbs:
         return [size for size in self._context.ask(sizes) if size]
 
     def _read_prices(self) -> Prices | None:
-        from dreamkeep.dream.budget import Prices
+        from dreamkeep.dream.backends.model.budget import Prices
 
         known = self._context.config["dream.model.price_in"], self._context.config["dream.model.price_out"]
         return None if None in known else Prices(*known)
 
     def measure_spent_today(self) -> Usage:
         """By the runs of the last 24 hours, as their reports say; also by those that were undone."""
-        from dreamkeep.dream.given import Usage
+        from dreamkeep.dream.backends.api import Usage
 
         spent = Usage()
         if not self._context.exists():
@@ -168,13 +168,13 @@ class ModelVerbs:
 
 def _is_unread(one: Summary) -> bool:
     """A subagent's, or a dream's own: nobody reads it."""
-    from dreamkeep.dream.requests import OURS
+    from dreamkeep.dream.backends.model.requests import OURS
 
     return one.title.startswith(OURS) or any(kind == "subagent" for kind, _ in one.lineage)
 
 
 def _count_tokens(messages: Sequence[Message], cwd: str) -> int:
-    from dreamkeep.dream.budget import estimate
-    from dreamkeep.session.digest import digest, render
+    from dreamkeep.dream.backends.model.budget import estimate
+    from dreamkeep.session.reading.digest import digest, render
 
     return estimate(render(digest(messages, cwd)))

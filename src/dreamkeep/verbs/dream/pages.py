@@ -10,7 +10,7 @@ from dreamkeep.errors import DreamkeepError, from_os
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.publish import Publishing
+    from dreamkeep.dream.pages.publish import Publishing
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.page import PageBudget
     from dreamkeep.verbs.recall.pack import PackVerbs
@@ -31,7 +31,7 @@ class PageVerbs:
         from dreamkeep.memory.page import in_keep, render
 
         if write is not None:
-            from dreamkeep.dream.publish import Published, alone
+            from dreamkeep.dream.pages.publish import Published, alone
             from dreamkeep.verbs.arguments import check_folder_exists
 
             path = os.path.abspath(os.fspath(write))
@@ -50,7 +50,7 @@ class PageVerbs:
 
     def preview(self, before: Memory, after: Memory) -> dict[str, Any]:
         """What a run would change: notes by their id, and the pages line by line."""
-        from dreamkeep.dream.preview import previewed
+        from dreamkeep.dream.pages.preview import previewed
 
         changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
@@ -64,7 +64,7 @@ class PageVerbs:
     def take_in_edits(self) -> list[dict[str, Any]]:
         """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
         calls this publishes afterwards."""
-        from dreamkeep.dream.publish import touched
+        from dreamkeep.dream.pages.publish import touched
 
         if not self._context.exists() or not self._context.ask_memory(lambda memory: touched(self._host, self._root, memory)):
             return []
@@ -73,7 +73,7 @@ class PageVerbs:
     def watch_edits(self) -> Callable[[], list[dict[str, Any]]]:
         """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
         looked at from outside first. What comes of it is told as a publication is."""
-        from dreamkeep.dream.publish import stamps
+        from dreamkeep.dream.pages.publish import stamps
         from dreamkeep.memory.page import located
 
         seen: dict[str, int] | None = None
@@ -101,7 +101,7 @@ class PageVerbs:
         return self._publish_with(run, self._context.warn)
 
     def _publish_with(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.pages.publish import alone
         from dreamkeep.memory.page import FOLDER
 
         self._context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
@@ -116,7 +116,7 @@ class PageVerbs:
 
     def publish_before_deletion(self, sessions: Collection[str]) -> None:
         """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
-        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.pages.publish import alone
         from dreamkeep.memory.page import in_keep
 
         left = [one for one in self.publish("") if one["problem"] and in_keep(self._root, one["path"])]
@@ -132,7 +132,7 @@ class PageVerbs:
     def publish_without_deleted(self) -> list[tuple[str, str]]:
         """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
         of it; of files elsewhere, which are their users', it is told."""
-        from dreamkeep.dream.publish import still_holding
+        from dreamkeep.dream.pages.publish import still_holding
         from dreamkeep.memory.page import in_keep
 
         why = {one["path"]: one["problem"] for one in self.publish("") if one["problem"]}
@@ -147,8 +147,8 @@ class PageVerbs:
 
     def _retire_pages(self) -> list[tuple[str, str]]:
         """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.dream.retired import left_over
+        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.retired import left_over
 
         def retired(memory: Memory) -> list[tuple[str, str]]:
             return [(path, why) for path in left_over(self._host, self._root, memory) if (why := self._retire(memory, path))]
@@ -163,7 +163,7 @@ class PageVerbs:
             return str(problem)
 
     def _publish_each(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.retired import given_up
+        from dreamkeep.dream.pages.retired import given_up
 
         for path in given_up(self._host, self._root, memory):
             if why := self._retire(memory, path):
@@ -200,7 +200,7 @@ class PageVerbs:
         return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
 
     def _open_publishing(self, memory: Memory) -> Publishing:
-        from dreamkeep.dream.publish import Publishing
+        from dreamkeep.dream.pages.publish import Publishing
 
         append = self._context.journals().append
         ours = (self._context.ids, self._read_budget(), self._similarity.compare)
@@ -213,13 +213,13 @@ class PageVerbs:
         return PageBudget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
 
     def _find_differing(self, memory: Memory) -> list[tuple[str, str]]:
-        from dreamkeep.dream.publish import differing
+        from dreamkeep.dream.pages.publish import differing
 
         return differing(self._host, self._root, memory, self._context.config["page.target"], self._read_budget())
 
     def differ(self) -> bool:
         """Whether one is not as it should be, or is there and should not be."""
-        from dreamkeep.dream.retired import given_up
+        from dreamkeep.dream.pages.retired import given_up
 
         return self._context.ask_memory(
             lambda memory: bool(self._find_differing(memory) or given_up(self._host, self._root, memory))
@@ -227,7 +227,7 @@ class PageVerbs:
 
 
 def _report_unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
-    from dreamkeep.dream.publish import Published
+    from dreamkeep.dream.pages.publish import Published
 
     return Published(project, path, problem=problem)._asdict()
 

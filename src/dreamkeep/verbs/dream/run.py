@@ -13,7 +13,7 @@ from dreamkeep.verbs.dream.pages import add_earlier
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.known_files import Statement
+    from dreamkeep.dream.consolidate.known_files import Statement
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
@@ -63,7 +63,7 @@ class DreamVerbs:
             raise BadUsage("choose a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
         if limit is not None:
             check_positive(limit, "limit")
-        from dreamkeep.dream.parts import assemble, named
+        from dreamkeep.dream.assemble import assemble, named
 
         asked = backend if backend is not None or not with_model else self._find_model_backend()
         name = named(asked, self._context.config)
@@ -104,8 +104,8 @@ class DreamVerbs:
     def find_read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
         """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
         those that this backend read."""
-        from dreamkeep.dream import when
-        from dreamkeep.dream.parts import RULES
+        from dreamkeep.dream import schedule
+        from dreamkeep.dream.assemble import RULES
         from dreamkeep.verbs.arguments import parse_moment
 
         if name == RULES:
@@ -115,7 +115,7 @@ class DreamVerbs:
 
         def read(store: Store) -> list[str]:
             told = [one for one in self._context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
-            done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
+            done = [one for one in told if schedule.eligibility(one, max_attempts=1) == schedule.CONSOLIDATED]
             done = [one for one in done if not by or one.backend == by]
             found = ((store.session(one.session), one) for one in done)
             return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
@@ -124,7 +124,7 @@ class DreamVerbs:
 
     def open_known_files(self) -> Callable[[str], Sequence[Statement]]:
         """What the user's own files say to whoever works in a folder; each is read once for a run."""
-        from dreamkeep.dream.known_files import KnownFiles
+        from dreamkeep.dream.consolidate.known_files import KnownFiles
 
         return KnownFiles(self._host, self._context.find_home(None)[0]).of
 
@@ -182,10 +182,10 @@ class DreamVerbs:
 
     def describe_given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
-        from dreamkeep.dream import when
-        from dreamkeep.dream.parts import named
+        from dreamkeep.dream import schedule
+        from dreamkeep.dream.assemble import named
 
-        return when.told(self.open_dreaming().given_up(name=named(None, self._context.config))), when.TRY_AGAIN
+        return schedule.told(self.open_dreaming().given_up(name=named(None, self._context.config))), schedule.TRY_AGAIN
 
     def start_dream(self) -> bool:
         if not self._context.config["dream.auto"] or self._context.is_off() or not self._context.exists():
@@ -226,14 +226,14 @@ class DreamVerbs:
         def forget(session: str) -> None:
             from dreamkeep.capture.forget import erase_in_keep
             from dreamkeep.journal.places import folder_of
-            from dreamkeep.recovery.showing import showing
+            from dreamkeep.recovery.delete.pages import showing
 
             pages = showing(self._host, self._root, session)
             erase_in_keep(self._host, self._root, self._context.journals(), session, ())
             self._forgetting.forget(folder_of(session), pages)
 
         def end(run: str) -> None:
-            from dreamkeep.recovery.mend_dream import bury
+            from dreamkeep.recovery.repair.dreams import bury
 
             bury(self._host, self._root, self._context.journals(), self._context.ids, run)
 
@@ -251,8 +251,8 @@ class DreamVerbs:
 
     def _report_dry_run(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""
-        from dreamkeep.dream.each import estimate
         from dreamkeep.dream.run import report
+        from dreamkeep.dream.session_run import estimate
 
         found = self._context.look(lambda store: estimate(store, scope))
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
@@ -277,10 +277,10 @@ class DreamVerbs:
         )
 
     def dream_status(self) -> dict[str, Any]:
-        from dreamkeep.dream import when
+        from dreamkeep.dream import schedule
         from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
         from dreamkeep.held import is_held
-        from dreamkeep.recovery.audit_dream import left_alone
+        from dreamkeep.recovery.audit.dreams import left_alone
 
         memory, unrecorded = self._context.ask(runs_and_ended)
         recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
@@ -290,10 +290,10 @@ class DreamVerbs:
         running = is_held(self._host, f"{self._root}/{LOCK}")
         attempts = config["dream.max_attempts"]
         name = str(config["dream.backend"])
-        failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
-        waiting = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name)
+        failed_too = schedule.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
+        waiting = schedule.waiting(failed_too, max_attempts=attempts, now=now, backend=name)
         last = last_success(memory)
-        due = when.due(
+        due = schedule.due(
             waiting,
             now=now,
             last_success_at=last,
@@ -301,7 +301,7 @@ class DreamVerbs:
             time_hours=config["dream.time_hours"],
             later=len(failed_too) - len(waiting),
         )
-        poisoned = when.told(when.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
+        poisoned = schedule.told(schedule.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
         ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
         finished = [one for one in memory.runs.values() if one.report]
         report = max(finished, key=lambda one: one.number).report if finished else None
@@ -309,7 +309,7 @@ class DreamVerbs:
             "sessions": [
                 {
                     "id": one.session,
-                    "eligibility": when.eligibility(one, max_attempts=attempts, running=running, backend=name),
+                    "eligibility": schedule.eligibility(one, max_attempts=attempts, running=running, backend=name),
                     "status": one.status,
                     "trigger_reason": one.trigger or None,
                     "completion_recorded_at": recorded_at.get(one.session),
@@ -372,10 +372,10 @@ class DreamVerbs:
 
 def _add_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
     """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
-    from dreamkeep.dream import when
+    from dreamkeep.dream import schedule
 
-    told = [{"id": one.session, "attempts": one.attempts, "reason": when.reason(one)} for one in found]
+    told = [{"id": one.session, "attempts": one.attempts, "reason": schedule.reason(one)} for one in found]
     why = made.get("why", "")
     if found and not made["considered"]:
-        why = f"{why or 'no sessions are waiting'}; {when.told(found)}"
+        why = f"{why or 'no sessions are waiting'}; {schedule.told(found)}"
     return {**made, "why": why, "given_up": told}

@@ -13,7 +13,7 @@ from dreamkeep.verbs.arguments import resolve_session
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.told import Ground, StatedFacts
+    from dreamkeep.dream.consolidate.statements import Ground, StatedFacts
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
@@ -75,7 +75,7 @@ class NoteVerbs:
     def add_authors(self, evidence: Sequence[dict[str, Any]]) -> None:
         """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
         words came into it is left open."""
-        from dreamkeep.dream.backfill import author_at
+        from dreamkeep.dream.backends.checks import author_at
 
         nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
         sessions = {str(quote["session"]) for quote in nameless}
@@ -85,8 +85,8 @@ class NoteVerbs:
                 quote["author"] = author
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements as told
 
         words = redacted(" ".join(text.split()))
         return self._add_note(lambda now: told.by_user(words, kind, project, now))
@@ -94,8 +94,8 @@ class NoteVerbs:
     def note_suggest(
         self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
     ) -> dict[str, Any]:
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements as told
         from dreamkeep.memory.insight import AGENT, TYPED, USER
 
         words = redacted(" ".join(text.split()))
@@ -110,7 +110,7 @@ class NoteVerbs:
         return self._add_note(lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
 
     def _add_note(self, say: Callable[[str], Insight]) -> dict[str, Any]:
-        from dreamkeep.dream import told
+        from dreamkeep.dream.consolidate import statements as told
 
         said, done = self._tell_insight(say, keep=True)
         memory = self._context.load_memory("notes")
@@ -150,8 +150,8 @@ class NoteVerbs:
         project: str | None = None,
         author: str = "agent",
     ) -> dict[str, Any]:
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements as told
 
         words = redacted(" ".join(text.split()))
         if quote and not session:
@@ -169,8 +169,8 @@ class NoteVerbs:
         }
 
     def _find_ground(self, session: str, quote: str) -> Ground:
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements as told
 
         id = resolve_session(self._context, session)
         summary, messages = self._context.ask(lambda store: (store.session(id), store.messages(id)))
@@ -194,7 +194,7 @@ class NoteVerbs:
 
     def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
         """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
-        from dreamkeep.dream import told
+        from dreamkeep.dream.consolidate import statements as told
 
         say(rfc3339(self._host.now()))  # what is refused is refused before anything is touched
         self._pages.take_in_edits()
@@ -219,8 +219,8 @@ class NoteVerbs:
         return said, done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements as told
 
         if by not in ("user", "agent") or (by == "agent" and act not in ("pin", "unpin", "retract")):
             raise BadUsage(f"{by!r} can't {act} a note", where="note", next="The user can: `dreamkeep note`.")
@@ -235,8 +235,8 @@ class NoteVerbs:
         return _show_note(memory.notes[id], _find_newest(memory))
 
     def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
-        from dreamkeep.dream.promote import line_of, put_into
-        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.pages.promote import line_of, put_into
+        from dreamkeep.dream.pages.publish import alone
         from dreamkeep.memory.note import ACTIVE
 
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
@@ -270,7 +270,7 @@ class NoteVerbs:
 
     def change_note(self, note: str, act: str, text: str, why: str) -> str:
         """The note's whole id."""
-        from dreamkeep.dream import told
+        from dreamkeep.dream.consolidate import statements as told
 
         memory = self._context.load_memory("notes", "insights")
         found = find_note(memory, note)
@@ -301,7 +301,7 @@ class NoteVerbs:
     def _confirm_note(self, memory: Memory, found: Note, why: str, at: str) -> None:
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
         becomes of the sessions that it came from, and what it contradicts is superseded."""
-        from dreamkeep.dream import told
+        from dreamkeep.dream.consolidate import statements as told
         from dreamkeep.memory.insight import CONFIRMED
         from dreamkeep.memory.note import ACTIVE
 
@@ -343,7 +343,7 @@ class NoteVerbs:
     def _add_consequences(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
         concludes anything. `before`: what is journaled with it, and comes first."""
-        from dreamkeep.dream import told
+        from dreamkeep.dream.consolidate import statements as told
 
         memory = self._context.load_memory()
         for one in (*before, event):

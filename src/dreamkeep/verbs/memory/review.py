@@ -54,7 +54,7 @@ class ReviewVerbs:
 
     def _list_inbox(self, project: str | None) -> list[dict[str, Any]]:
         """The oldest first, notes before projects."""
-        from dreamkeep.dream import inbox
+        from dreamkeep.dream.consolidate import inbox
 
         memory = self._context.load_memory("notes", "insights")
         waiting = [one for one in inbox.suggestions(memory.notes.values()) if project in (None, one.project)]
@@ -75,14 +75,14 @@ class ReviewVerbs:
         accept_all: str | None,
     ) -> list[ReviewDecision]:
         """By their whole ids. All are looked up before anything is done."""
-        from dreamkeep.dream import told
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
+        from dreamkeep.dream.consolidate import statements
 
         chosen = [ReviewDecision(self._find_item(one), True) for one in accept]
         chosen += [ReviewDecision(self._find_item(one), False) for one in reject]
         if edit is not None:
             text = redacted(" ".join(edit[1].split()))
-            told.check_note(text, "review --edit")
+            statements.check_note(text, "review --edit")
             chosen.append(ReviewDecision(self._find_waiting_note(edit[0]), True, text))
         if accept_all is not None:
             chosen += [ReviewDecision(one["id"], True) for one in self._list_waiting(accept_all, project)]

@@ -27,7 +27,7 @@ class TaskVerbs:
         return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
 
     def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
         from dreamkeep.memory.insight import task_id
 
         words = redacted(" ".join(title.split()))
@@ -48,7 +48,7 @@ class TaskVerbs:
         return self.task_show(found["id"])
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
-        from dreamkeep.dream.parts import redacted
+        from dreamkeep.dream.assemble import redacted
 
         found = self.task_show(task)
         words = redacted(" ".join(title.split()))

@@ -83,7 +83,7 @@ class PackVerbs:
     def _mask_text(self, text: str) -> str:
         if not self._context.config["recall.redact"]:
             return text
-        from dreamkeep.memory.redact import redact
+        from dreamkeep.secrets.redact import redact
 
         return redact(text)[0]
 
@@ -115,7 +115,7 @@ class PackVerbs:
 
     def _add_ending(self, store: Store, summary: Summary, past: Past) -> Past:
         """What was said and done last, from the session's digest."""
-        from dreamkeep.session.digest import find_ending
+        from dreamkeep.session.reading.digest import find_ending
 
         ending = find_ending(store.last_messages(summary.id, _LAST_MESSAGES), summary.cwd)
         return past._replace(
@@ -208,8 +208,8 @@ class PackVerbs:
 
     def _find_said(self, session: str) -> list[Note]:
         """What a session said so far, as a dream would note it; and nothing is written."""
-        from dreamkeep.dream import so_far
-        from dreamkeep.dream.parts import RULES, assemble
+        from dreamkeep.dream import unfinished
+        from dreamkeep.dream.assemble import RULES, assemble
 
         def own(store: Store) -> list[Note]:
             summary = store.session(session)
@@ -218,7 +218,7 @@ class PackVerbs:
             parts = assemble(RULES, self._context.config, self._host, self._context.environment, self._root)
             now = summary.last_at or rfc3339(self._host.now())
             said = (store.turns(session), store.messages(session))
-            return so_far.notes_of(summary, *said, _open_memory(store), parts, now)
+            return unfinished.notes_of(summary, *said, _open_memory(store), parts, now)
 
         return self._context.ask(own)
 
@@ -293,7 +293,7 @@ class PackVerbs:
     def _list_folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
         """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they
         are named for. A folder that has become another project's is left out."""
-        from dreamkeep.capture.project import project_of, repository_of
+        from dreamkeep.capture.projects.project import project_of, repository_of
 
         found: dict[str, bool] = {}
         for folder in dict.fromkeys(folders):
@@ -323,8 +323,8 @@ def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
 
 def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> Past:
     from dreamkeep.recall.pack import Past
-    from dreamkeep.session.origin import typed_words
-    from dreamkeep.session.packs import holds_pack, without_packs
+    from dreamkeep.session.reading.origin import typed_words
+    from dreamkeep.session.reading.packs import holds_pack, without_packs
 
     title = "" if holds_pack(summary.title) else summary.title
     past = Past(summary.id, summary.agent, title, _find_time(summary, turns) or None)
@@ -336,8 +336,8 @@ def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> Past:
 def _make_match(one: FoundItem, text: str) -> Match:
     from dreamkeep.recall.pack import Match
     from dreamkeep.session.messages import USER
-    from dreamkeep.session.origin import typed_words
-    from dreamkeep.session.packs import without_packs
+    from dreamkeep.session.reading.origin import typed_words
+    from dreamkeep.session.reading.packs import without_packs
 
     said = without_packs(text)
     return Match(

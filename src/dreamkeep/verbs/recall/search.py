@@ -87,7 +87,7 @@ class SearchVerbs:
 
         words = [form for term in asked.terms for form in term.forms]
         if self._context.config["recall.redact"]:
-            from dreamkeep.memory.redact import redact
+            from dreamkeep.secrets.redact import redact
 
             # Masked first and cut second: half a secret looks like none.
             text = redact(around(text, words, _AROUND))[0]

@@ -36,9 +36,9 @@ class DeleteVerbs:
         return self.delete_all([session])[0]
 
     def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
-        from dreamkeep.capture.seen import Cache
-        from dreamkeep.capture.spool import SPOOL
-        from dreamkeep.recovery.delete import half_deleted
+        from dreamkeep.capture.hooks.spool import SPOOL
+        from dreamkeep.capture.sources.source_cache import Cache
+        from dreamkeep.recovery.delete.delete import half_deleted
         from dreamkeep.verbs.arguments import find_session, pick_one
 
         for text in sessions:

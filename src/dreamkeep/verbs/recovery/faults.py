@@ -28,7 +28,8 @@ class FaultVerbs:
         from importlib.util import find_spec
 
         from dreamkeep.agents import registry
-        from dreamkeep.capture import setup, spool
+        from dreamkeep.capture import setup
+        from dreamkeep.capture.hooks import spool
         from dreamkeep.recovery import doctor
         from dreamkeep.verbs.capture import find_hook_file
 
@@ -49,8 +50,8 @@ class FaultVerbs:
 
     def _list_lost_calls(self) -> list[tuple[str, str]]:
         """(file, line): what hooks could not keep, unless the user has accepted it."""
-        from dreamkeep.capture import spool
-        from dreamkeep.recovery.audit_keep import hook_lost
+        from dreamkeep.capture.hooks import spool
+        from dreamkeep.recovery.audit.keep import hook_lost
 
         found = spool.problems(self._host, self._root, self._context.environment)
         accepted = self._context.ask(lambda store: store.accepted()) if found else set()
@@ -58,7 +59,7 @@ class FaultVerbs:
         return [(path, line) for path, lines in left.items() for line in lines]
 
     def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        from dreamkeep.recovery.audit import audit
+        from dreamkeep.recovery.audit.audit import audit
 
         where, environment = self._context.find_home(home)
         try:
@@ -84,9 +85,9 @@ class FaultVerbs:
         only: Sequence[str] = (),
         home: str | os.PathLike[str] | None = None,
     ) -> dict[str, Any]:
-        from dreamkeep.recovery.audit import audit
-        from dreamkeep.recovery.mending import Looking
-        from dreamkeep.recovery.repair import Repair, checked
+        from dreamkeep.recovery.audit.audit import audit
+        from dreamkeep.recovery.repair.mending import Looking
+        from dreamkeep.recovery.repair.repair import Repair, checked
 
         checked(apply=apply, undo=undo, accept=accept, only=only)
         if not self._context.exists():

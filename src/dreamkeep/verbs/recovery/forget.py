@@ -10,7 +10,7 @@ from dreamkeep.errors import Failed
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
-    from dreamkeep.recovery.delete import Deleting
+    from dreamkeep.recovery.delete.delete import Deleting
     from dreamkeep.verbs.dream.pages import PageVerbs
     from dreamkeep.verbs.recall.pack import PackVerbs
 
@@ -27,7 +27,7 @@ class Forgetting:
 
     def open_deleting(self) -> Deleting:
         """Deletes sessions, and finishes what a crash left of a deletion."""
-        from dreamkeep.recovery.delete import Deleting
+        from dreamkeep.recovery.delete.delete import Deleting
 
         return Deleting(self._host, self._root, self._context.journals(), self.forget_all)
 

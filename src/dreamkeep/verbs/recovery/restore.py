@@ -31,8 +31,8 @@ class RestoreVerbs:
         convert: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        from dreamkeep.recovery import restore
-        from dreamkeep.recovery import where as where_to
+        from dreamkeep.recovery.restore import places as where_to
+        from dreamkeep.recovery.restore import restore
 
         if generation is not None:
             check_positive(generation, "generation")

@@ -36,9 +36,9 @@ class SnapshotVerbs:
     def export(
         self, file: str | os.PathLike[str], *, view: bool = True, progress: Callable[[int, int], None] | None = None
     ) -> dict[str, Any]:
-        from dreamkeep.recovery import snapshot
-        from dreamkeep.recovery.audit import known_to_witness_alone
-        from dreamkeep.recovery.snapshot_file import Bad
+        from dreamkeep.recovery.audit.audit import known_to_witness_alone
+        from dreamkeep.recovery.snapshot import snapshot
+        from dreamkeep.recovery.snapshot.file import Bad
 
         path = os.path.abspath(os.fspath(file))
         if not self._context.exists():
@@ -60,9 +60,9 @@ class SnapshotVerbs:
         return {"file": path, **done.counts._asdict(), "problems": [one._asdict() for one in done.problems]}
 
     def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        from dreamkeep.capture.regain import regain
+        from dreamkeep.capture.sources.merge_source import regain
         from dreamkeep.journal.places import KEEP
-        from dreamkeep.recovery.snapshot_import import Importing, Index
+        from dreamkeep.recovery.snapshot.importing import Importing, Index
 
         def again(session: str, name: str, other: str) -> str:
             return regain(self._host, self._root, self._capture.open_ingest(), session, name, other)
@@ -74,7 +74,7 @@ class SnapshotVerbs:
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
 
     def verify(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        from dreamkeep.recovery import snapshot
+        from dreamkeep.recovery.snapshot import snapshot
 
         path = os.path.abspath(os.fspath(file))
         found = snapshot.verify(self._host, path, progress)
@@ -84,7 +84,7 @@ class SnapshotVerbs:
     def _open_pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
         """For a journal's folder: where a snapshot has its session's page, and that page."""
         from dreamkeep.journal.places import SESSIONS, folder_of
-        from dreamkeep.session.markdown import markdown
+        from dreamkeep.session.reading.markdown import markdown
         from dreamkeep.verbs import views
 
         sessions = {folder_of(one.id): one for one in store.sessions()}
@@ -108,7 +108,7 @@ class SnapshotVerbs:
         """Of a quote of a session: with the place where its words stand here."""
         from functools import lru_cache
 
-        from dreamkeep.dream.told import standing
+        from dreamkeep.dream.consolidate.statements import standing
 
         @lru_cache(8)
         def messages(session: str) -> list[Message]:

@@ -39,14 +39,14 @@ from dreamkeep.agents.hermes_webui.recovery.rows import WebuiRow, databases, web
 from dreamkeep.agents.hermes_webui.recovery.rows import held as held_in
 from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
-from dreamkeep.capture.seen import Cache, FileLook, SourceState
+from dreamkeep.capture.sources.source_cache import Cache, FileLook, SourceState
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import readable_size
 from dreamkeep.host import Host
-from dreamkeep.memory.masking import is_masked
-from dreamkeep.recovery.audit_sources import ELSEWHERE
-from dreamkeep.recovery.captured import canonical, masked_messages
+from dreamkeep.recovery.audit.compare_source import canonical, masked_messages
+from dreamkeep.recovery.audit.sources import ELSEWHERE
 from dreamkeep.recovery.faults import Fault, counted, fault
+from dreamkeep.secrets.masking import is_masked
 
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0

@@ -9,13 +9,14 @@ from typing import NamedTuple
 from dreamkeep.agents.hermes_webui import discovery as agent
 from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery import rows as webui_rows
-from dreamkeep.capture import find, rejoin
-from dreamkeep.capture.content import PlainFile, iter_blocks
+from dreamkeep.capture import find
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.content import PlainFile, iter_blocks
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
-from dreamkeep.recovery.each import TROUBLE
-from dreamkeep.recovery.plain import in_the_way
+from dreamkeep.recovery.isolate import TROUBLE
+from dreamkeep.recovery.repair.movable import in_the_way
 
 INDEX = "_index.json"
 DELETED = "_deleted_webui_sessions.json"
@@ -114,10 +115,10 @@ class Folder:
         folder = f"{self.root}/{folder_of(self.session(sid))}"
         if self.host.stat(folder) is None:
             return
-        for name in rejoin.names_of(self.host, "main", self.live(sid)):
+        for name in source_bytes.names_of(self.host, "main", self.live(sid)):
             found = False
-            words = rejoin.words(self.host, folder, (name,))[name]
-            for number, pieces in rejoin.generations(self.host, folder, name):
+            words = source_bytes.words(self.host, folder, (name,))[name]
+            for number, pieces in source_bytes.generations(self.host, folder, name):
                 found = True
                 if masked or number not in words or words[number].masked_crc is None:
                     yield b"".join(pieces)

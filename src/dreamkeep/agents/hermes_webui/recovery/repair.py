@@ -13,7 +13,7 @@ from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, restored, told
 from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
 
 _DELETED = "it was deleted in the WebUI, or that can't be ruled out"
 _NO_COPY = "there is no good copy left"

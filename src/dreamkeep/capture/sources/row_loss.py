@@ -1,0 +1,224 @@
+"""Rows of a session that were captured and that its database has no more, or blanked, or with other words. Pure.
+
+Agents take rows away themselves, and that is no loss: `row_habits.py` of an agent's folder knows when.
+
+A row that is gone is not lost if its message stands in a row that came since, each for one. The order in which rows came and
+went is that of the journal: a row that is gone is noted there with the next that is new (`beside.gone`, rows.py), so what was
+there before the note was there together with it. (Of Goose that was not always noted: what came in a later capture without a
+note may have come when others were gone.) What a row said counts, though it was captured again since, blanked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dreamkeep.agents.registry import row_habits
+from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowHabits, RowWords, text_in
+from dreamkeep.secrets.masking import hides, is_masked
+
+
+class Loss(NamedTuple):
+    """Keys of rows. `spoken`: how many that say something were captured."""
+
+    gone: tuple[str, ...]
+    blanked: tuple[str, ...]
+    changed: tuple[str, ...]
+    spoken: int
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.blanked or self.changed)
+
+
+class _Missed(NamedTuple):
+    """`beside`: rows that were there with it, and are no copies that were made of it since."""
+
+    said: RowWords
+    beside: Mapping[str, RowWords]
+
+
+def lost(agent: str, captured: Iterable[bytes], now: Iterable[bytes]) -> Loss:
+    """`captured`: every row's line in the order of the journal; `now`: of each row that is there."""
+    habits = row_habits(agent)
+    before, there = _Fold(habits), _Fold(habits)
+    for line in captured:
+        before.take(line)
+    for line in now:
+        there.take(line)
+    return before.against(there)
+
+
+def may_be_less(agent: str, line: bytes) -> bool:
+    """Whether a row that was captured before, in another version, may have lost what it said."""
+    held, habits = json.loads(line), row_habits(agent)
+    said = habits.said(str(held["table"]), held["row"])
+    return said is not None and (not habits.edits or not all(said.words[:2]))
+
+
+def says_no_less(agent: str, table: str, before: Row, row: Row) -> bool:
+    """Whether a row that was captured again says all that it said before."""
+    habits = row_habits(agent)
+    had, said = habits.said(table, before), habits.said(table, row)
+    if had is None or said is None:
+        return had is said
+    return not _is_less(had, said) and (habits.edits or not _is_other(had, said))
+
+
+def with_its_words(agent: str, before: Row, row: Row) -> Row:
+    """A message that was captured again since: with what it said, where that was blanked or is something else now. Agents edit
+    no row; but in an older copy of its database that went on, another message can have the number."""
+    if any(before.get(name) != row.get(name) for name in ("role", "timestamp")):
+        return row
+    kept = (name for name in row_habits(agent).columns if _no_more_says(text_in(before.get(name)), text_in(row.get(name))))
+    return {**row, **{name: before[name] for name in kept}}
+
+
+def _no_more_says(old: str, new: str) -> bool:
+    return bool(old) and (not new or _says_other(old, new))
+
+
+class _Going(NamedTuple):
+    """Rows that went, and others that `stayed`; `came`: in which capture each came, of those that noted nothing."""
+
+    rows: Sequence[RowWords]
+    stayed: Mapping[str, RowWords]
+    came: Mapping[str, int]
+
+    def lost(self, habits: RowHabits, now: Mapping[str, RowWords], facts: Facts) -> dict[str, _Missed]:
+        """Only what had come by then is known to have been there with a row."""
+        found: dict[str, _Missed] = {}
+        for number in sorted({self._number(one.key) for one in self.rows}):
+            going = [one for one in self.rows if self._number(one.key) == number]
+            beside = {key: one for key, one in self.stayed.items() if self._number(key) <= number}
+            found.update((one.key, _Missed(one, beside)) for one in _not_meant(habits, going, beside, now, facts))
+        return found
+
+    def _number(self, key: str) -> int:
+        return self.came.get(key, 0)
+
+
+class _Fold:
+    def __init__(self, habits: RowHabits) -> None:
+        self._habits = habits
+        self._there: dict[str, RowWords] = {}
+        self._facts: Facts = {}
+        self._lost: dict[str, _Missed] = {}
+        self._changed: dict[str, _Missed] = {}
+        self._spoken: set[str] = set()
+        self._going: _Going | None = None
+        #: In which capture since the last note a row came: those that noted nothing are counted.
+        self._came: dict[str, int] = {}
+        self._unnoted = 0
+
+    def take(self, line: bytes) -> None:
+        held = json.loads(line)
+        table, row = str(held["table"]), held["row"]
+        gone = (held.get("beside") or {}).get("gone")
+        if gone:
+            self._settle()
+            going = [self._there.pop(key) for key in gone if key in self._there]
+            self._going = _Going(going, dict(self._there), self._came)
+        if gone is not None:
+            self._came, self._unnoted = {}, 0  # what is left was there together
+        elif table == self._habits.begins:
+            self._unnoted += 1
+        self._facts.update(self._habits.facts(table, row))
+        said = self._habits.said(table, row)
+        if said is not None:
+            self._there[said.key] = self._with_what_it_said(said)
+            self._came[said.key] = self._unnoted
+            self._spoken.update([said.key] if any(said.words) else [])
+
+    def _with_what_it_said(self, said: RowWords) -> RowWords:
+        had = self._there.get(said.key)
+        if had is None:
+            return said
+        if not self._habits.edits and _is_other(had, said):
+            self._changed.setdefault(said.key, _Missed(had, self._there))
+            return said
+        return said._replace(words=tuple(new or old for old, new in zip(had.words, said.words, strict=True)), same=had.same)
+
+    def _settle(self) -> None:
+        if self._going is not None:
+            self._lost.update(self._going.lost(self._habits, self._there, self._facts))
+            self._going = None
+
+    def against(self, other: _Fold) -> Loss:
+        self._settle()
+        now, facts = other._there, {**self._facts, **other._facts}
+        going = [one for key, one in self._there.items() if key not in now]
+        stayed = {key: one for key, one in self._there.items() if key in now}
+        lost = {**self._lost, **_Going(going, stayed, self._came).lost(self._habits, now, facts)}
+        changed = dict(self._changed)
+        if not self._habits.edits:
+            others = (one for key, one in stayed.items() if _is_other(one, now[key]) and key not in changed)
+            changed.update((one.key, _Missed(one, stayed)) for one in others)
+        blanked = [key for key, one in stayed.items() if _is_less(one, now[key]) and key not in changed]
+        alike: dict[str, list[RowWords]] = {}
+        for one in now.values():
+            alike.setdefault(one.same, []).append(one)
+        return Loss(
+            tuple(sorted(key for key, one in lost.items() if not _is_back(one, now, alike))),
+            tuple(sorted(blanked)),
+            tuple(sorted(key for key, one in changed.items() if key in now and not _is_back(one, now, alike))),
+            len(self._spoken),
+        )
+
+
+def _not_meant(
+    habits: RowHabits, going: Sequence[RowWords], stayed: Mapping[str, RowWords], now: Mapping[str, RowWords], facts: Facts
+) -> list[RowWords]:
+    came: dict[str, list[RowWords]] = {}
+    for key, one in now.items():
+        if key not in stayed:
+            came.setdefault(one.same, []).append(one)
+    again: list[RowWords] = []
+    left: list[RowWords] = []
+    for one in going:
+        same = came.get(one.same) or _hidden_by(one, came.values())
+        if same:
+            same.pop(0)
+            again.append(one)
+        elif any(one.words):
+            left.append(one)
+    gap = RowGap(going, stayed, again, [one for held in came.values() for one in held], now, facts)
+    return [one for one in left if not habits.meant(one, gap)]
+
+
+def _is_other(had: RowWords, said: RowWords) -> bool:
+    """Nothing is blanked, and something says something else: not only more, nor only what was masked when it was captured."""
+    pairs = zip(had.words, said.words, strict=True)
+    return any(old and new and _says_other(old, new) for old, new in pairs)
+
+
+def _says_other(old: str, new: str) -> bool:
+    return old not in new and not _alike(old, new)
+
+
+def _is_less(had: RowWords, said: RowWords) -> bool:
+    return any(old and not new for old, new in zip(had.words, said.words, strict=True))
+
+
+def _is_back(missed: _Missed, now: Mapping[str, RowWords], alike: Mapping[str, Sequence[RowWords]]) -> bool:
+    """Whether it is there after all: at its old place, or given back under another number. `alike`: who is there, by `same`."""
+    one, there = missed.said, now.get(missed.said.key)
+    if there is not None and not _is_less(one, there) and not _is_other(one, there):
+        return True
+    came = (other for other in alike.get(one.same, ()) if other.key not in missed.beside and other.key != one.key)
+    return any(other.at == one.at for other in came)
+
+
+def _hidden_by(one: RowWords, came: Iterable[list[RowWords]]) -> list[RowWords] | None:
+    """Rows that say what this one says, but for what was masked when it was captured."""
+    if not any(is_masked(_bytes(words)) for words in one.words):
+        return None
+    return next((held for held in came if held and all(map(_alike, one.words, held[0].words))), None)
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or hides(_bytes(one), _bytes(other)) or hides(_bytes(other), _bytes(one))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

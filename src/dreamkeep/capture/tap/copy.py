@@ -1,0 +1,489 @@
+"""The tap's copy of what passes through: a bounded queue, lines, and a thread that journals them. Never in the way of the bytes.
+
+    pumps ──put──► queue (64 MiB) ──► lines, numbered in the order of receipt ──► sessions ──► journal (TAP_FRAMES)
+
+    {"conn":"…","frames":[[17,"a",1794768499989000000],[18,"e",…,"part"]],"sizes":[…],"lines":[{"jsonrpc":…},"…"]}
+
+A frame is [n, side, when it was received (ns)] and perhaps one word: "part" (its line goes on in the next frame of that side),
+"open" (the stream ended without a line feed), "lost" with a number of bytes that found no room here; its line is empty. All
+other lines ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
+
+A session that the agent does not have begins no journal. So what is said of one of which only the client has spoken is written to
+the keep's own journal first, at receipt, and once more to the session's when the agent knows of it, too:
+
+    session/load x ──► keep {"conn":C,"named":"x","frames":[[7,…]],…}      a refused one, or one whose tap is killed now, is there
+    its result     ──► x    {"conn":C,"frames":[[7,…],[8,…]],…}            frame 7 of C is the same frame, wherever it lies
+
+When the journal can't be written, the bytes wait in the queue; what does not fit is counted; it is tried again until it works.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from dreamkeep.capture.projects.project import project_of
+from dreamkeep.capture.python import Owners
+from dreamkeep.capture.tap.route import AGENT, CLIENT, STDERR, Router, ids_in
+from dreamkeep.errors import Deleted, DreamkeepError, Refused
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host
+from dreamkeep.journal.places import session_id
+from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.session.raw import pack
+from dreamkeep.session.summary import ACTIVE, ENDED
+
+#: How much may wait to be journaled. Beyond that, copies are dropped and counted.
+ROOM = 64 << 20
+#: A longer line is kept in pieces.
+LONGEST_LINE = 8 << 20
+_BATCH = 4 << 20
+#: So much is remembered for sessions that wait for the agent's first word. What is more stays in the keep's own journal only.
+_HELD = 32 << 20
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+#: How often it is tried again when the agent has ended and somebody waits for us.
+_LAST_TRIES = 3
+
+PART, OPEN, LOST = "part", "open", "lost"
+
+
+class Chunk(NamedTuple):
+    """Bytes as they came. `lost`: so many were not kept before them; `end`: nothing more comes from this side."""
+
+    side: str
+    at: int
+    data: bytes
+    lost: int = 0
+    end: bool = False
+
+
+class Queue:
+    """What was received and is not journaled yet. Putting never waits; what does not fit is counted."""
+
+    def __init__(self, now: Callable[[], int], room: int = ROOM) -> None:
+        self._now = now
+        self._room = room
+        self._ready = threading.Condition()
+        self._chunks: deque[Chunk] = deque()
+        self._held = 0
+        self._lost = {CLIENT: 0, AGENT: 0, STDERR: 0}
+        self.lost = {CLIENT: 0, AGENT: 0, STDERR: 0}
+        self._closed = False
+
+    def put(self, side: str, data: bytes) -> None:
+        with self._ready:
+            if self._held + len(data) > self._room:
+                self._lost[side] += len(data)
+                self.lost[side] += len(data)
+                return
+            lost, self._lost[side] = self._lost[side], 0
+            self._held += len(data)
+            self._chunks.append(Chunk(side, self._now(), data, lost))
+            self._ready.notify()
+
+    def miss(self, side: str, count: int) -> None:
+        """Bytes that nobody will read any more."""
+        with self._ready:
+            self._lost[side] += count
+            self.lost[side] += count
+
+    def close(self) -> None:
+        """All sides have ended: what comes now is not part of the connection any more."""
+        with self._ready:
+            if not self._closed:
+                self._closed = True
+                self._room = 0
+                for side, lost in self._lost.items():
+                    self._chunks.append(Chunk(side, self._now(), b"", lost, end=True))
+            self._ready.notify()
+
+    def take(self, most: int = _BATCH) -> list[Chunk]:
+        """Some of it, in the order of receipt; waits for the first. Empty only after the end."""
+        with self._ready:
+            while not self._chunks and not self._closed:
+                self._ready.wait()
+            taken: list[Chunk] = []
+            while self._chunks and most > 0:
+                taken.append(self._chunks.popleft())
+                most -= len(taken[-1].data)
+            return taken
+
+    def done(self, chunks: Sequence[Chunk]) -> None:
+        """These are journaled: their room is free again."""
+        with self._ready:
+            self._held -= sum(len(chunk.data) for chunk in chunks)
+
+
+class TapFrame(NamedTuple):
+    n: int
+    side: str
+    at: int
+    line: bytes
+    flag: str = ""
+    lost: int = 0
+
+    def place(self) -> list[Any]:
+        if not self.flag:
+            return [self.n, self.side, self.at]
+        return [self.n, self.side, self.at, self.flag, *((self.lost,) if self.flag == LOST else ())]
+
+
+class Splitter:
+    """Bytes of all sides → lines with one sequence of numbers."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._n = 0
+        self._begun: dict[str, list[bytes]] = {CLIENT: [], AGENT: [], STDERR: []}
+        self._sizes = {CLIENT: 0, AGENT: 0, STDERR: 0}
+
+    def split(self, chunk: Chunk) -> list[TapFrame]:
+        found: list[TapFrame] = []
+        side = chunk.side
+        if chunk.lost:
+            self._flush(found, chunk, PART)
+            found.append(self._frame(chunk, b"", LOST, chunk.lost))
+        *whole, rest = chunk.data.split(b"\n")
+        for line in whole:
+            self._add(found, chunk, line)
+            self._end(found, chunk)
+        self._add(found, chunk, rest)
+        if chunk.end and self._sizes[side]:
+            self._flush(found, chunk, OPEN)
+        return found
+
+    def _add(self, found: list[TapFrame], chunk: Chunk, data: bytes) -> None:
+        side = chunk.side
+        while data:
+            # Exactly the longest: whether it goes on is known only when more comes.
+            if self._sizes[side] == self._longest:
+                self._flush(found, chunk, PART)
+            fits = data[: self._longest - self._sizes[side]]
+            self._begun[side].append(fits)
+            self._sizes[side] += len(fits)
+            data = data[len(fits) :]
+
+    def _end(self, found: list[TapFrame], chunk: Chunk) -> None:
+        found.append(self._frame(chunk, self._taken(chunk.side), ""))
+
+    def _flush(self, found: list[TapFrame], chunk: Chunk, flag: str) -> None:
+        if self._sizes[chunk.side]:
+            found.append(self._frame(chunk, self._taken(chunk.side), flag))
+
+    def _taken(self, side: str) -> bytes:
+        pieces, self._begun[side], self._sizes[side] = self._begun[side], [], 0
+        return b"".join(pieces)
+
+    def _frame(self, chunk: Chunk, line: bytes, flag: str, lost: int = 0) -> TapFrame:
+        self._n += 1
+        return TapFrame(self._n, chunk.side, chunk.at, line, flag, lost)
+
+
+class AgentExit(NamedTuple):
+    """How the agent ended: an exit code or a signal."""
+
+    exit: int | None
+    signal: int | None
+    reason: str
+
+
+_UNKNOWN_END = AgentExit(None, None, "unknown")
+
+
+class Job(NamedTuple):
+    """Frames for one journal, the keep's own where `session` is "". `named`: the session that they name, which the agent has not
+    met. `noted`: so many of the first lie in the keep's own journal already."""
+
+    session: str
+    frames: list[TapFrame]
+    named: str = ""
+    noted: int = 0
+
+
+class HeldFrames:
+    """What the keep's own journal has of sessions that the agent may have yet: their journals begin with it when they do."""
+
+    def __init__(self, router: Router, most: int = _HELD) -> None:
+        self._router = router
+        self._most = most
+        self._size = 0
+        self._frames: dict[str, list[TapFrame]] = {}
+
+    def jobs(self, frames: Sequence[TapFrame]) -> list[Job]:
+        """Each frame has a place at once; each place's frames are in the order of receipt."""
+        met: dict[str, Job] = {}
+        notes: dict[str, Job] = {}
+        fresh: dict[str, list[TapFrame]] = {}
+        for frame in frames:
+            named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
+            fresh.setdefault(named, []).append(frame)
+            if self._router.met(named):
+                before = self._taken(named)
+                met.setdefault(named, Job(named, [], noted=len(before))).frames.extend([*before, *fresh.pop(named)])
+            elif self._router.refused(named):
+                self._taken(named)
+                notes.setdefault(named, Job("", [], named)).frames.extend(fresh.pop(named))
+        for named, new in fresh.items():
+            notes.setdefault(named, Job("", [], named)).frames.extend(new)
+            self._hold(named, new)
+        return [*met.values(), *notes.values()]
+
+    def _hold(self, named: str, frames: Sequence[TapFrame]) -> None:
+        self._frames.setdefault(named, []).extend(frames)
+        self._size += sum(len(frame.line) for frame in frames)
+        if self._size > self._most:
+            self._taken(named)
+
+    def _taken(self, named: str) -> list[TapFrame]:
+        frames = self._frames.pop(named, [])
+        self._size -= sum(len(frame.line) for frame in frames)
+        return frames
+
+
+class Copier:
+    """The thread that journals. `journals` and `owners` are opened there: even that must not hold up the agent."""
+
+    def __init__(
+        self,
+        host: Host,
+        root: str,
+        journals: Callable[[], JournalWriters],
+        ids: Ids,
+        owners: Callable[[], Owners],
+        router: Router,
+        *,
+        command: str,
+        scrape: bool,
+        excluded: Callable[[str, str], bool],
+        say: Callable[[str], None],
+        room: int = ROOM,
+    ) -> None:
+        self._host = host
+        self._root = root
+        self._journals = journals
+        self._ids = ids
+        self._owners = owners
+        self._router = router
+        self._command = command
+        self._scrape = scrape
+        self._excluded = excluded
+        self._say = say
+        self.conn = ids.new()
+        self.queue = Queue(host.now, room)
+        self._splitter = Splitter()
+        self._held = HeldFrames(router)
+        self._dead = Tombstones(host, root)
+        #: Journals that know of this connection: native id → full id. None: nothing may be written there.
+        self._opened: dict[str, str | None] = {}
+        self._said = False
+        self._trouble: dict[str, str] = {}
+        self._dropped = 0
+        self._ending: AgentExit | None = None
+        self._over = threading.Event()
+        self._gave_up = False
+        self._thread = threading.Thread(target=self._work, name="tap copy", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self, ending: AgentExit, *, wait_s: float) -> bool:
+        """Journal what is left and how it ended; whether that was done in time."""
+        self._ending = ending
+        self.queue.close()
+        self._over.set()
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while chunks := self.queue.take():
+            frames = [frame for chunk in chunks for frame in self._splitter.split(chunk)]
+            self._insist(partial(self.keep, frames), len(frames))
+            self.queue.done(chunks)
+        for session in {session for session in self._opened.values() if session is not None}:
+            self._insist(partial(self._save_end, session), 0)
+
+    def keep(self, frames: Sequence[TapFrame]) -> None:
+        """Journal them. What may be kept is durable somewhere when this returns, unless we were told to give up."""
+        jobs = self._held.jobs(frames)
+        if not jobs or self._is_off():
+            return
+        # The keep's own first: it must not wait for a session's journal that can't be written.
+        if notes := [job for job in jobs if not job.session]:
+            self._insist(partial(self._note, notes), sum(len(job.frames) for job in notes))
+        for job in jobs:
+            if job.session:
+                self._insist(partial(self._save, job), len(job.frames))
+
+    def _is_off(self) -> bool:
+        try:
+            return self._host.stat(f"{self._root}/OFF") is not None
+        except OSError:
+            return False  # it will be told by the first write
+
+    # -- trouble
+
+    def _insist(self, act: Callable[[], None], frames: int) -> None:
+        """Until it works: what comes meanwhile waits in the queue, as far as it fits."""
+        pause, tries = _FIRST_PAUSE_S, 0
+        while True:
+            try:
+                act()
+                return
+            except (DreamkeepError, OSError) as problem:
+                self._complain(problem)
+            except Exception as problem:  # a mistake of ours must not end the copying, and can't touch the bytes anyway
+                self._complain(problem)
+                break
+            if self._over.wait(pause):
+                tries += 1
+                if self._gave_up or tries >= _LAST_TRIES:
+                    self._gave_up = True
+                    break
+                self._host.sleep(_FIRST_PAUSE_S)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+        self._dropped += frames
+
+    def _complain(self, problem: Exception) -> None:
+        self._trouble.setdefault("since", rfc3339(self._host.now()))
+        self._trouble["problem"] = str(problem)[:500]
+        self._tell(problem)
+
+    def _tell(self, problem: Exception) -> None:
+        if not self._said:
+            # Once: clients may show an agent's stderr to people.
+            self._said = True
+            self._say(f"dreamkeep tap: the session continues, but can't be recorded: {problem}")
+
+    # -- writing
+
+    def _note(self, jobs: Sequence[Job]) -> None:
+        """Into the keep's own journal, all with one sync. A deletion that came between our look and our words has erased what was
+        there, and not them: so they are looked at again."""
+        dead = frozenset(self._dead.all())
+        events = self._notes(jobs)
+        if not events:
+            return
+        if self._journals().append_if("", events, {}, still=lambda: self._dead.all() == dead) is None:
+            self._note(jobs)
+            return
+        self._opened[""] = ""
+        self._trouble.clear()
+
+    def _notes(self, jobs: Sequence[Job]) -> list[Event]:
+        kept = [job for job in jobs if not job.named or self._may_be_noted(job.named)]
+        return [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_buried(job))) for job in kept]
+
+    def _save(self, job: Job) -> None:
+        session = self._id_of(job.session)
+        if session is None:
+            return
+        if not session:
+            job = job._replace(frames=job.frames[job.noted :])  # no name for a session: what waited for it is there
+        try:
+            events = [self._opening(session, job)] if session and job.session not in self._opened else []
+            events += self._resumed(session, job) if session else []
+            events.append(self._event(Kind.TAP_FRAMES, self._packed(job)))
+            self._journals().append(session, events)
+            self._router.prompted.discard(job.session)
+        except Deleted as problem:
+            self._tell(problem)
+            session = None  # for good: nothing brings it back
+        self._opened[job.session] = session
+        self._trouble.clear()
+
+    def _may_be_noted(self, native: str) -> bool:
+        """Also what is said of a session that is not there may be a secret of one that is excluded, or was deleted. Whose it is
+        may not be known yet: an agent introduces itself when it is asked."""
+        session = self._id_of(native)
+        return session == "" or (
+            session is not None and not any(self._dead.has(session_id(agent, native)) for agent in self._router.agents())
+        )
+
+    def _without_buried(self, job: Job) -> Job:
+        """An agent that is asked which sessions it has tells their titles, also of those that were deleted here."""
+        return job._replace(frames=[one._replace(line=b"{}") if self._names_buried(one.line) else one for one in job.frames])
+
+    def _names_buried(self, line: bytes) -> bool:
+        dead = self._dead.all()
+        return bool(dead) and any(f"{agent}:{id}" in dead for id in ids_in(line) for agent in self._router.agents())
+
+    def _packed(self, job: Job) -> Mapping[str, Any]:
+        about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
+        if job.named and self._id_of(job.named):
+            about["named"] = job.named
+        if self._trouble:
+            about["late"] = dict(self._trouble)
+        pieces = {n for n, frame in enumerate(job.frames) if frame.flag == PART}
+        return pack(about, [frame.line for frame in job.frames], pieces)
+
+    def _id_of(self, native: str) -> str | None:
+        """The journal it goes to; None when nothing may be kept of it."""
+        if native in self._opened:
+            return self._opened[native]
+        try:
+            session = session_id(self._router.agent, native)
+        except Refused:
+            return ""  # no name for a session; kept all the same
+        return None if self._excluded(*self._folder(native)) else session
+
+    def _opening(self, session: str, job: Job) -> Event:
+        """The session is there, and this connection becomes part of it."""
+        journals = self._journals()
+        if journals.writer(session).carried("opened") is None:
+            cwd, project = self._folder(job.session)
+            body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
+            # The cursor makes it once only, also when another capture finds the same session at the same time.
+            journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
+        return self._event(Kind.TAP_OPENED, self._about(job))
+
+    def _resumed(self, session: str, job: Job) -> list[Event]:
+        """A session that had ended goes on when somebody prompts it; looking at it is no reason."""
+        if job.session not in self._router.prompted:
+            return []
+        if self._journals().writer(session).carried("state") != ENDED:
+            return []
+        return [Event(self._ids.new(), Kind.SESSION_RESUMED, rfc3339(self._host.now()), {"captured": 1}, {"state": ACTIVE})]
+
+    def _folder(self, native: str) -> tuple[str, str]:
+        met = self._router.about(native)
+        cwd = met.cwd if met and met.cwd.isprintable() else ""
+        return cwd, self._project(cwd) if os.path.isabs(cwd) else ""
+
+    def _project(self, cwd: str) -> str:
+        try:
+            return project_of(self._host, cwd, os.uname().nodename)
+        except (OSError, ValueError):
+            return ""  # a folder of another machine, or one that we may not look at
+
+    def _about(self, job: Job) -> dict[str, Any]:
+        router = self._router
+        met = router.sessions.get(job.session)
+        about: dict[str, Any] = {
+            "conn": self.conn,
+            "owner": self._owners().mine(),
+            "agent": router.agent,
+            "command": self._command,
+            "session": job.session,
+            "since": job.frames[0].n,
+            "loaded": bool(met and met.loaded),
+            "scrape": self._scrape,
+        }
+        more = {"version": router.version, "parent": met.parent if met else ""}
+        return {**about, **{key: value for key, value in more.items() if value}}
+
+    def _save_end(self, session: str) -> None:
+        body: dict[str, Any] = {"conn": self.conn, **(self._ending or _UNKNOWN_END)._asdict()}
+        lost = {side: count for side, count in self.queue.lost.items() if count}
+        if lost:
+            body["lost_bytes"] = lost
+        if self._dropped:
+            body["dropped_frames"] = self._dropped
+        self._journals().append(session, [self._event(Kind.TAP_CLOSED, body)])
+
+    def _event(self, kind: str, body: Mapping[str, Any]) -> Event:
+        return Event(self._ids.new(), kind, rfc3339(self._host.now()), body)

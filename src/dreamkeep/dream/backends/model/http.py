@@ -1,0 +1,270 @@
+"""Two ways to ask a model over HTTP: OpenAI's chat completions, which many servers speak, and Anthropic's messages.
+
+Each way is a pure pair: what is sent, and what a reply says. `Endpoint` sends one request through the door (net.py) and says what
+came of it; whether to ask again is decided in model.py.
+
+Servers that speak OpenAI's protocol do not all know all of it. What one refuses (400, 422) is left out from then on: the schema
+(then the answer is plain JSON, as the prompt asks), the temperature, the older name of the limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep import net
+from dreamkeep.dream.backends.api import Usage
+from dreamkeep.dream.backends.model.requests import Request
+from dreamkeep.secrets.redact import redact
+
+MOST_BYTES = 4 << 20
+_TOOL = "answer"
+#: No key that is known, nothing paid. (403 and 429 may be said for what was asked.)
+_NOT_LET_IN = (401, 402)
+
+
+class Got(NamedTuple):
+    """`found`: the answer, as text or as parsed JSON. `usage`: None where the reply does not tell. `cut`: it was too long."""
+
+    found: Any
+    usage: Usage | None = None
+    cut: bool = False
+
+
+class NoReply(NamedTuple):
+    """No answer. `again`: worth asking again, after `wait_s` if that is said. `free`: it certainly cost nothing."""
+
+    what: str
+    next: str = ""
+    again: bool = False
+    wait_s: float | None = None
+    free: bool = False
+    #: Asked in another way it may do; at once, since the server only did not know a part of the question.
+    otherwise: bool = False
+    #: Whatever is asked: nobody is there, or lets us in.
+    nobody: bool = False
+
+
+class OpenAI:
+    path = "/v1/chat/completions"
+
+    def __init__(self, model: str, max_output: int) -> None:
+        self._model, self._max_output = model, max_output
+        self._schema, self._temperature, self._limit = True, True, "max_tokens"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def body(self, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            self._limit: self._max_output,
+            "messages": [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}],
+        }
+        if self._temperature:
+            body["temperature"] = 0
+        if self._schema:
+            named = {"name": request.kind, "strict": True, "schema": request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        return body
+
+    def give_way(self, said: str) -> bool:
+        if "max_completion_tokens" in said and self._limit == "max_tokens":
+            self._limit = "max_completion_tokens"
+        elif "temperature" in said and self._temperature:
+            self._temperature = False
+        elif self._schema:
+            self._schema = False
+        else:
+            return False
+        return True
+
+    def read(self, reply: Any) -> Got | NoReply:
+        choice = _first(reply.get("choices"))
+        message = choice.get("message")
+        usage = _usage(reply.get("usage"), ("prompt_tokens",), "completion_tokens")
+        if not isinstance(message, dict):
+            return NoReply("a reply without a message")
+        if message.get("refusal"):
+            return NoReply("the model refused to answer")
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        if not isinstance(content, str):
+            return NoReply("a reply without text")
+        return Got(_spoken(content), usage, choice.get("finish_reason") == "length")
+
+
+class Anthropic:
+    path = "/v1/messages"
+
+    def __init__(self, model: str, max_output: int) -> None:
+        self._model, self._max_output, self._temperature = model, max_output, True
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+
+    def body(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "max_tokens": self._max_output,
+            "system": request.system,
+            "messages": [{"role": "user", "content": request.user}],
+            "tools": [{"name": _TOOL, "description": "Hands over the answer.", "input_schema": request.schema}],
+            "tool_choice": {"type": "tool", "name": _TOOL},
+            **({"temperature": 0} if self._temperature else {}),
+        }
+
+    def give_way(self, said: str) -> bool:
+        given, self._temperature = self._temperature and "temperature" in said, self._temperature and "temperature" not in said
+        return given
+
+    def read(self, reply: Any) -> Got | NoReply:
+        usage = _usage(
+            reply.get("usage"), ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), "output_tokens"
+        )
+        cut = reply.get("stop_reason") == "max_tokens"
+        if reply.get("stop_reason") == "refusal":
+            return NoReply("the model refused to answer")
+        blocks = reply.get("content")
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("input"), dict):
+                return Got(block["input"], usage, cut)
+        words = (
+            [str(block.get("text", "")) for block in blocks or () if isinstance(block, dict)] if isinstance(blocks, list) else []
+        )
+        return Got("".join(words), usage, cut) if any(words) else NoReply("a reply without text")
+
+
+def _first(listed: Any) -> dict[str, Any]:
+    return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+
+
+def _spoken(content: str) -> str:
+    """Without what some models think aloud."""
+    return content.rpartition("</think>")[2] if "<think>" in content else content
+
+
+def _usage(told: Any, inward: tuple[str, ...], outward: str) -> Usage | None:
+    """None where it is not told, or not in a way that can be believed."""
+    if not isinstance(told, dict):
+        return None
+    numbers = [told.get(name) or 0 for name in (*inward, outward)]
+    if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 10**9 for n in numbers) or sum(numbers[:-1]) == 0:
+        return None
+    return Usage(1, sum(numbers[:-1]), numbers[-1])
+
+
+# -- one request
+
+
+class Endpoint:
+    """`key`: goes into a header and nowhere else. `now_s`: the clock, for dates in Retry-After."""
+
+    retries = True
+
+    def __init__(
+        self, protocol: OpenAI | Anthropic, url: str, key: str, timeout_s: float, environment: Mapping[str, str]
+    ) -> None:
+        self._protocol, self._url, self._key = protocol, _full(url, protocol.path), key
+        self._timeout_s, self._environment = timeout_s, environment
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self._key,) if self._key else ()
+
+    def where(self) -> str:
+        return self._url
+
+    def body(self, request: Request) -> bytes:
+        return json.dumps(self._protocol.body(request), ensure_ascii=False).encode("utf-8", "replace")
+
+    def ask(self, body: bytes, now_s: float) -> Got | NoReply:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+        headers.update(self._protocol.headers(self._key))
+        reply = net.post(
+            self._url,
+            headers,
+            body,
+            timeout_s=self._timeout_s,
+            most_bytes=MOST_BYTES,
+            environment=self._environment,
+        )
+        if isinstance(reply, net.Lost):
+            return self._lost(reply)
+        if reply.status != 200:
+            return self._refused(reply, now_s)
+        try:
+            said = json.loads(reply.body)
+        except (ValueError, RecursionError):
+            return NoReply("a reply that is not JSON", next="Check what that address serves.")
+        if not isinstance(said, dict):
+            return NoReply("a reply that is not an object", next="Check what that address serves.")
+        if said.get("error") and not said.get("choices"):
+            return NoReply(f"an error instead of an answer{self._in_words(said)}")
+        return self._protocol.read(said)
+
+    def _lost(self, lost: net.Lost) -> NoReply:
+        detail = f" ({lost.detail})" if lost.detail else ""
+        if lost.why == "too long":
+            return NoReply(f"a reply of more than {MOST_BYTES >> 20} MiB")
+        what = {"time-out": f"no reply within {self._timeout_s:g} s", "unreachable": "can't be reached"}.get(
+            lost.why, "the reply was cut off"
+        )
+        gone = lost.why == "unreachable"
+        return NoReply(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
+
+    def _refused(self, reply: net.HttpReply, now_s: float) -> NoReply:
+        try:
+            said = json.loads(reply.body)
+        except (ValueError, RecursionError):
+            said = None
+        words = self._in_words(said)
+        what = f"the server answered {reply.status}{words}"
+        if reply.status in (400, 404, 422, 501) and self._protocol.give_way(words):
+            return NoReply(what, free=True, otherwise=True)
+        if reply.status in (408, 409, 425, 429) or reply.status >= 500:
+            next = "It asked to wait." if reply.status == 429 else "This is a problem of the server; a later run tries again."
+            return NoReply(what, next, again=True, wait_s=wait_told(reply.headers, now_s), free=reply.status != 408)
+        next = {
+            401: "Check the key in the variable that `dream.model.key_env` names.",
+            403: "Check the key in the variable that `dream.model.key_env` names.",
+            404: "Check `dream.model.url` and `dream.model.model`.",
+        }.get(reply.status, "Check `dream.model.url` and `dream.model.model`.")
+        return NoReply(what, next, free=True, nobody=reply.status in _NOT_LET_IN)
+
+    def _in_words(self, said: Any) -> str:
+        """What the server says, short and without what it may repeat of ours."""
+        error = said.get("error") if isinstance(said, dict) else None
+        message = error.get("message") if isinstance(error, dict) else error
+        if not isinstance(message, str) or not message:
+            return ""
+        plain = " ".join(redact(message[:2000], self.secrets)[0].split())
+        return f": {plain[:200]}"
+
+
+def _full(url: str, path: str) -> str:
+    """`https://host`, `https://host/v1` and the whole address are all understood."""
+    url = url.rstrip("/")
+    end = path.removeprefix("/v1")
+    if url.endswith(end):
+        return url
+    return url + (end if url.count("/") > 2 else path)
+
+
+def wait_told(headers: Mapping[str, str], now_s: float) -> float | None:
+    """Retry-After: seconds, or a date."""
+    from email.utils import parsedate_to_datetime
+
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name, "").strip()
+        try:
+            seconds = float(value) / unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < 1e9 else None
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now_s)
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,431 @@
+"""A model's answers → items, verdicts and operations, each checked by itself. Pure.
+
+Nothing is believed. An item counts only if its words stand at the place it names, in a line that was shown; who said them and
+whether he typed them is what *we* know of that place. A note may hold no name and no number that its session does not show, no
+command that nobody ran or typed, and no advice that only a tool's output gives; with words of a tool's it is at most a
+suggestion. What fails is dropped and counted by its reason;
+the others are not touched by it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.backends.api import Given, GivenMessage, TurnGiven
+from dreamkeep.dream.backends.model.requests import KINDS, MOST_ITEMS, OPERATIONS, SCOPES, STRENGTHS, VERDICTS
+from dreamkeep.dream.backends.tool_words import COMMAND, ToolWords
+from dreamkeep.session.messages import Message
+from dreamkeep.session.reading.digest import DigestLine, place_of
+from dreamkeep.session.reading.origin import AGENT, ANSWER, OWN_WORDS, PASTED, TOOL, TYPED
+from dreamkeep.session.reading.tools import find_words, texts_in
+
+SHORTEST_NOTE, LONGEST_NOTE, LONGEST_QUOTE, MOST_QUOTES = 12, 500, 2000, 6
+KEEP, SUGGEST, DROP = VERDICTS
+#: What results of tools may show without a word of the user's.
+_SHOWN = frozenset(("procedure", "failure_fix"))
+#: Lines before and behind a quote that count as beside it.
+_BESIDE = 12
+_TRIES = 20
+#: More words with a large letter than these are no names: so German writes its nouns.
+_FEW_NAMES = 3
+#: The member by which one of a list is known.
+_SIGNS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
+
+_CODE = re.compile(r"`([^`\n]{1,200})`")
+_NAME = re.compile(r"(?<![\w`])(?:--?\w[\w-]*|[\w.~/-]*[\w/][./_:@-][\w./_:@-]*\w|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)(?![\w`])")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*(?![\w])")
+_WORD = re.compile(r"[\w'’-]+")
+_PROPER = re.compile(r"(?<=[a-z,;:)] )([A-Z][a-z]{3,})\b")
+_SHELL = re.compile(r"^[\w./-]+(?:\s+\S+)+$")
+
+
+class UnreadableAnswer(ValueError):
+    """There is no answer in it: what it is instead, in our words and never in its own."""
+
+
+class Quoted(NamedTuple):
+    """Words that stand at `place`. `author` and `origin`: whose they are, as we know it."""
+
+    place: str
+    words: str
+    author: str
+    origin: str
+
+
+class Item(NamedTuple):
+    """Something worth keeping. `typed`: the user's own words or his answer show it."""
+
+    session: str
+    kind: str
+    note: str
+    quotes: tuple[Quoted, ...]
+    strength: str
+    scope: str
+    task: str = ""
+    #: Its words were a tool's first: then it is at most a suggestion.
+    borrowed: bool = False
+
+    @property
+    def typed(self) -> bool:
+        return any(one.origin in OWN_WORDS for one in self.quotes)
+
+    def is_active(self, verdict: str) -> bool:
+        """Whether it needs no word of the user's: his own words show it, and of reader and challenge at least one is sure."""
+        return self.typed and not self.borrowed and (self.strength == "clear" or verdict == KEEP)
+
+
+class Verdict(NamedTuple):
+    verdict: str
+    why: str
+    note: str = ""
+
+
+class Operation(NamedTuple):
+    operation: str
+    other: str = ""
+    why: str = ""
+
+
+class Material:
+    """A session as its answers are checked against: the lines that were shown, and the messages that they come from."""
+
+    def __init__(
+        self,
+        session: str,
+        lines: Sequence[DigestLine],
+        messages: Iterable[Message],
+        *,
+        known: Collection[str] = (),
+        tasks: Collection[str] = (),
+        beside: Iterable[str] = (),
+        tool_words: ToolWords | None = None,
+    ) -> None:
+        """`messages`: as clean as the lines. `known`: places that were read before. `beside`: title, project, folder.
+        `tool_words`: of the whole session."""
+        self._tool_words = tool_words or ToolWords(given_of(()))
+        self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
+        self._texts = {place_of(one): tuple(texts_in(one)) for one in messages}
+        self._at: dict[str, list[int]] = {}
+        for n, line in enumerate(self.lines):
+            self._at.setdefault(line.seq, []).append(n)
+        self._all = _plain("\n".join((*beside, *(line.text for line in self.lines))))
+        self._commands = _plain("\n".join(self._said_or_run()))
+
+    def quoted(self, place: str, words: str) -> Quoted | str:
+        """The quote as it stands there, or why it is none."""
+        wanted = words.strip()
+        if place not in self._at:
+            return "a place that was not shown"
+        if place in self.known:
+            return "a place that was read before"
+        if not wanted or len(wanted) > LONGEST_QUOTE:
+            return "a quote of no sensible length"
+        found = find_words(wanted, self._texts.get(place, ()))
+        if not found:
+            return "a quote that is not there"
+        line = self._line_with(place, found)
+        return Quoted(place, found, *_whose(line))
+
+    def _line_with(self, place: str, words: str) -> DigestLine:
+        """The line that shows these words; of a paste that was shortened, the paste."""
+        lines = [self.lines[n] for n in self._at[place]]
+        short = "".join(words.split())
+        holding = [line for line in lines if short in "".join(line.text.split())]
+        folded = [line for line in lines if line.origin == PASTED]
+        return (holding or folded or lines)[0]
+
+    def around(self, places: Collection[str], width: int) -> tuple[DigestLine, ...]:
+        near = {n for place in places for at in self._at.get(place, ()) for n in range(at - width, at + width + 1)}
+        return tuple(line for n, line in enumerate(self.lines) if n in near)
+
+    def shows(self, name: str) -> bool:
+        return _plain(name) in self._all
+
+    def shows_beside(self, number: str, places: Collection[str]) -> bool:
+        beside = "\n".join(line.text for line in self.around(places, _BESIDE))
+        return re.search(rf"(?<!\d){re.escape(number)}(?!\d)", beside) is not None
+
+    def taken_from_tools(self, note: str) -> str:
+        """Why the words of this note are a tool's, "" if they are not."""
+        return self._tool_words.refused([note])[0]
+
+    def was_said_or_run(self, command: str) -> bool:
+        return _plain(command) in self._commands
+
+    def _said_or_run(self) -> Iterator[str]:
+        """What the user typed, what the agent said and what it ran; nothing that a tool printed."""
+        for line in self.lines:
+            if line.origin in (TYPED, ANSWER, AGENT, PASTED):
+                yield line.text
+            elif line.origin == TOOL:
+                yield line.text.partition(" → ")[0]
+            yield from self._texts.get(line.seq, ())[1:]
+
+
+def given_of(messages: Iterable[Message]) -> Given:
+    """A whole session as one stretch, for what asks who said what."""
+    said = tuple(GivenMessage(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
+    return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
+
+
+def _whose(line: DigestLine) -> tuple[str, str]:
+    if line.role == "user":
+        return "user", line.origin
+    return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").split())
+
+
+# -- items
+
+
+class CheckedItems(NamedTuple):
+    found: list[Item]
+    dropped: Counter[str]
+
+
+def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool = False) -> CheckedItems:
+    """`materials`: by the label of their places; "" where only one session was shown. `cut`: the answer was stopped."""
+    found: list[Item] = []
+    dropped: Counter[str] = Counter()
+    for one in listed(answer, "items", cut=cut):
+        item = _item(one, materials)
+        if isinstance(item, str):
+            dropped[item] += 1
+        elif any(_is_same(item, other) for other in found):
+            dropped["said twice in one answer"] += 1
+        elif len(found) >= MOST_ITEMS:
+            dropped["more than were asked for"] += 1
+        else:
+            found.append(item)
+    return CheckedItems(found, dropped)
+
+
+def _is_same(item: Item, other: Item) -> bool:
+    """Two sessions of a shared request may say the same: then each is evidence."""
+    same_words = item.quotes[0] == other.quotes[0] and item.kind == other.kind
+    return item.session == other.session and (item.note == other.note or same_words)
+
+
+def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
+    """The item, or why it is none."""
+    if not isinstance(one, Mapping) or not isinstance(one.get("quotes"), list) or not isinstance(one.get("note"), str):
+        return "no item"
+    kind, strength, scope = one.get("kind"), one.get("strength"), one.get("scope")
+    if kind not in KINDS or strength not in STRENGTHS or scope not in SCOPES:
+        return "a kind, strength or scope that there is not"
+    if scope == "branch":
+        return "it holds for this piece of work only"
+    quotes, material = _quotes(one["quotes"], materials)
+    if isinstance(quotes, str):
+        return quotes
+    assert material is not None
+    task = one.get("task")
+    made = Item(material.session, kind, "", quotes, strength, scope, task if task in material.tasks else "")
+    return reworded(made, one["note"], material)
+
+
+def reworded(item: Item, note: str, material: Material) -> Item | str:
+    """The item with these words, if its place shows them; or why not."""
+    words = one_line(note)
+    if not SHORTEST_NOTE <= len(words) <= LONGEST_NOTE:
+        return "a note of no sensible length"
+    places = [one.place for one in item.quotes]
+    if not item.typed and item.kind not in _SHOWN and all(one.origin == TOOL for one in item.quotes):
+        return "only a tool's output shows it"
+    for command in _commands_in(words):
+        if not material.was_said_or_run(command):
+            return "a command that nobody ran or typed"
+    if any(not material.shows(name) for name in _names_in(words)):
+        return "a name that the session does not show"
+    if any(not material.shows_beside(number, places) for number in _numbers_in(words)):
+        return "a number that the evidence does not show"
+    taken = material.taken_from_tools(words)
+    if taken == COMMAND:
+        return taken
+    # What a tool printed is anybody's words: such a note is for the user to accept.
+    return item._replace(note=words, borrowed=bool(taken))
+
+
+def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
+    """The quotes that hold, all of one session. The first one is decisive: without it there is no item."""
+    found: list[Quoted] = []
+    material: Material | None = None
+    for n, one in enumerate(given[:MOST_QUOTES]):
+        made, own = _quote(one, materials, material)
+        if isinstance(made, str):
+            if n == 0:
+                return made, None
+            continue
+        material = own
+        if made not in found:
+            found.append(made)
+    return (tuple(found), material) if found else ("an item without a quote", None)
+
+
+def _quote(one: object, materials: Mapping[str, Material], only: Material | None) -> tuple[Quoted | str, Material | None]:
+    """A quote and the session that it stands in, or why there is none. `only`: the one session that it may be of."""
+    place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
+    if isinstance(place, (int, float)) and not isinstance(place, bool):
+        place = str(place)
+    if not isinstance(place, str) or not isinstance(words, str):
+        return "a quote without place or words", None
+    label, seq = _labelled(place, materials)
+    own = materials.get(label)
+    if own is None or (only is not None and own is not only):
+        return "a place that was not shown", None
+    return own.quoted(seq, words), own
+
+
+def _labelled(place: str, materials: Mapping[str, Material]) -> tuple[str, str]:
+    place = place.strip().strip("[]").strip()
+    letters = re.match(r"[A-Z]*", place)
+    label = letters[0] if letters else ""
+    return (label, place[len(label) :]) if label in materials else ("", place)
+
+
+def one_line(text: str) -> str:
+    """One line, without signs that a terminal or a page would act upon."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _commands_in(note: str) -> list[str]:
+    return [code for code in _CODE.findall(note) if _SHELL.match(code)]
+
+
+def _names_in(note: str) -> list[str]:
+    """What can't be said without the session: code, paths, identifiers, names of people and things."""
+    code = [one for one in _CODE.findall(note) if not _SHELL.match(one)]
+    bare = _CODE.sub(" ", note)
+    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_proper_in(bare)]
+
+
+def _proper_in(text: str) -> list[str]:
+    """Names of people and things, without the ending that a sentence gives them. Where every noun is written large, a large
+    letter tells nothing."""
+    found: list[str] = _PROPER.findall(text)
+    return [one[:-1] if one.endswith("s") else one for one in found] if len(found) <= _FEW_NAMES else []
+
+
+def _is_plain_word(name: str) -> bool:
+    """Words that are only joined: read-only, and/or, e.g."""
+    if name.lower().strip(".") in ("e.g", "i.e"):
+        return True
+    parts = re.split(r"[-/]", name)
+    return len(parts) <= 3 and all(part.isalpha() and (part.islower() or part.istitle()) for part in parts)
+
+
+def _numbers_in(note: str) -> list[str]:
+    return [one.strip(".,") for one in _NUMBER.findall(_CODE.sub(" ", note)) if len(one.strip(".,")) > 1]
+
+
+# -- verdicts and operations
+
+
+def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verdict | None]:
+    """One for each item; None where there is none that can be read. Of two for one item the stricter counts."""
+    found: list[Verdict | None] = [None] * count
+    for one in listed(answer, "verdicts", cut=cut):
+        if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
+            continue
+        at = _number(one.get("item"), count)
+        if at is None:
+            continue
+        made = Verdict(one["verdict"], _short(one.get("why")), one_line(_short(one.get("note"), LONGEST_NOTE)))
+        before = found[at]
+        if before is None or VERDICTS.index(made.verdict) > VERDICTS.index(before.verdict):
+            found[at] = made
+    return found
+
+
+def read_operations(answer: object, near: Sequence[Collection[str]]) -> list[Operation]:
+    """One for each new note; `near`: which others it may name. What can't be read, or names another, is `new`."""
+    found = [Operation("new")] * len(near)
+    for one in listed(answer, "operations"):
+        if not isinstance(one, Mapping) or one.get("operation") not in OPERATIONS:
+            continue
+        at = _number(one.get("item"), len(near))
+        other = str(one.get("other") or "").strip()
+        if at is not None and one["operation"] != "new" and other in near[at]:
+            found[at] = Operation(one["operation"], other, _short(one.get("why")))
+    return found
+
+
+def _number(value: object, count: int) -> int | None:
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    return value - 1 if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= count else None
+
+
+def _short(value: object, longest: int = 300) -> str:
+    return one_line(value)[: longest + 1] if isinstance(value, str) else ""
+
+
+# -- where the answer is
+
+
+def listed(answer: object, name: str, *, cut: bool = False) -> list[Any]:
+    """The list that was asked for, whatever stands around it."""
+    found: Any = answer
+    if isinstance(found, str):
+        found = _parsed(found, name, cut)
+    if isinstance(found, Mapping) and isinstance(found.get(name), str):
+        found = _parsed(found[name], name, cut)  # some put the list into quotes
+    inner = found.get(name) if isinstance(found, Mapping) else found
+    if not isinstance(inner, list):
+        raise UnreadableAnswer(f"an answer without a list of {name}")
+    if inner and not any(_is_meant(one, name) for one in inner):
+        # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
+        raise UnreadableAnswer(f"an answer whose list holds no {name}")
+    return inner
+
+
+def _is_meant(one: object, name: str) -> bool:
+    """Whether it is meant as one of those that were asked for, however wrong."""
+    return isinstance(one, Mapping) and _SIGNS[name] in one
+
+
+def _parsed(text: str, name: str, cut: bool) -> Any:
+    stripped = text.strip()
+    try:
+        return json.loads(stripped)
+    except (ValueError, RecursionError):
+        pass  # words around it, a fence of Markdown, or cut off
+    decoder = json.JSONDecoder()
+    at = -1
+    for _ in range(_TRIES):
+        at = min((place for sign in "{[" if (place := stripped.find(sign, at + 1)) >= 0), default=-1)
+        if at < 0:
+            break
+        try:
+            value, _end = decoder.raw_decode(stripped, at)
+        except (ValueError, RecursionError):
+            continue
+        if (isinstance(value, dict) and name in value) or (isinstance(value, list) and value and _is_meant(value[0], name)):
+            return value
+    if cut:
+        return _whole_ones(stripped)
+    raise UnreadableAnswer("an answer that is not JSON" if stripped else "an empty answer")
+
+
+def _whole_ones(text: str) -> list[Any]:
+    """Of a list that was cut off: the objects that are complete."""
+    decoder = json.JSONDecoder()
+    at = text.find("[")
+    found: list[Any] = []
+    while at >= 0:
+        at = text.find("{", at)
+        if at < 0:
+            break
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(value)
+    return found

@@ -1,0 +1,158 @@
+"""Pass B with a model: what new insights have to do with what is remembered already. Pure.
+
+    new insights ─► the nearest notes of the project, found by us ─► merge request ─► operations ─► links between insights
+
+A link is an event like any other: `insight.linked`, with the run that made it. Notes are decided by consolidation
+(consolidate.py), which obeys links: two that are the same become one note with more evidence; of two that can't both hold, the
+later one holds. So nothing is ever deleted by an answer, and an undone run takes its links along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.backends.model.items import Operation, read_operations
+from dreamkeep.dream.backends.model.reading import ModelReply
+from dreamkeep.dream.backends.model.requests import Neighbour, Newcomer, Request, merge_request
+from dreamkeep.event import Kind
+from dreamkeep.memory import alike, note
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import Note
+
+#: So many neighbours are shown of each; and so many new ones in a request.
+_NEAR, _AT_ONCE = 5, 25
+#: From which likeness on, in shares of the rarer words.
+_LIKE = 0.12
+#: Only these are near anything: what is over is history, but what a user rejected must not come back in other words.
+_SHOWN = (note.ACTIVE, note.SUGGESTED, note.REJECTED)
+
+
+#: Of an insight: statements of the user's own files that are near it, as `Case.files` has them.
+NearFiles = Callable[[Insight], Mapping[str, tuple[str, str]]]
+
+
+class Case(NamedTuple):
+    """A new insight and what is near it, by the name under which a request shows it: a note's id, or `peer-1`. `refused`: those
+    that the user rejected."""
+
+    insight: Insight
+    near: Mapping[str, Insight]
+    shown: Newcomer
+    refused: frozenset[str] = frozenset()
+    #: Its own notes that wait for the user.
+    waiting: tuple[str, ...] = ()
+    #: Statements of the user's own files, by the name under which the request shows them: (place, text).
+    files: Mapping[str, tuple[str, str]] = {}
+
+
+def make_cases(memory: Memory, insights: Sequence[Insight], near_files: NearFiles = lambda one: {}) -> list[Case]:
+    """Those that something is near to. The others are new, and nobody need be asked. `near_files`: what the user's own files say
+    near it."""
+    found: list[Case] = []
+    for start in range(0, len(insights), _AT_ONCE):
+        some = insights[start : start + _AT_ONCE]
+        new = {one.id for one in some}
+        cases = [_with_files(_case(memory, one, some[:n], new), near_files(one)) for n, one in enumerate(some)]
+        found += [case for case in cases if case.near or case.files]
+    return found
+
+
+def _with_files(case: Case, files: Mapping[str, tuple[str, str]]) -> Case:
+    beside = tuple(Neighbour(name, "a file of the user's", text, "") for name, (_, text) in files.items())
+    return case._replace(files=files, shown=case.shown._replace(near=(*case.shown.near, *beside)))
+
+
+def _case(memory: Memory, one: Insight, before: Sequence[Insight], new: Collection[str]) -> Case:
+    """`before`: new ones that were said earlier, its peers. What rests on one that is `new` is shown as a peer only."""
+    notes = [held for held in memory.notes.values() if held.project == one.project and held.state in _SHOWN]
+    rests = {held.id: (held, first) for held in notes if (first := _first(memory, held)) is not None and first.id not in new}
+    texts = {id: held.text for id, (held, _) in rests.items()}
+    peers = {f"peer-{n}": other for n, other in enumerate(before, 1) if other.project == one.project}
+    texts |= {name: other.text for name, other in peers.items()}
+    near: dict[str, Insight] = {}
+    shown: list[Neighbour] = []
+    for name in nearest(one.text, texts):
+        if name in rests:
+            held, first = rests[name]
+            near[name] = first
+            shown.append(Neighbour(name, held.kind, held.text, held.last_at or ""))
+        else:
+            near[name] = peers[name]
+            shown.append(Neighbour(name, peers[name].type, peers[name].text, peers[name].said_at or ""))
+    refused = frozenset(name for name in near if name in rests and rests[name][0].state == note.REJECTED)
+    waiting = tuple(id for id in memory.rests.get(one.id, {}).get("notes", ()) if memory.notes[id].state == note.SUGGESTED)
+    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)), refused, waiting)
+
+
+def _first(memory: Memory, held: Note) -> Insight | None:
+    return next((memory.insights[id] for id in held.insights if id in memory.insights), None)
+
+
+def nearest(text: str, others: Mapping[str, str]) -> list[str]:
+    """The names of those that share most of what is rare, best first."""
+    words = {name: alike.telling(one) for name, one in others.items()}
+    spread = Counter(word for found in words.values() for word in found)
+
+    def weight(some: Iterable[str]) -> float:
+        return math.fsum(math.log(1 + (1 + len(words)) / (1 + spread[word])) for word in some)
+
+    own = alike.telling(text)
+    likeness = {name: weight(own & found) / (weight(own | found) or 1.0) for name, found in words.items()}
+    return sorted((name for name in others if likeness[name] >= _LIKE), key=lambda name: (-likeness[name], name))[:_NEAR]
+
+
+# -- asked and answered
+
+
+def merge_requests(cases: Sequence[Case]) -> list[tuple[Request, Sequence[Case]]]:
+    groups = [cases[start : start + _AT_ONCE] for start in range(0, len(cases), _AT_ONCE)]
+    return [(merge_request([case.shown for case in group]), group) for group in groups]
+
+
+def links(reply: ModelReply, cases: Sequence[Case]) -> list[tuple[str, dict[str, Any]]]:
+    """Events, as (kind, body)."""
+    operations = read_operations(reply.found, [{*case.near, *case.files} for case in cases])
+    return [event for case, operation in zip(cases, operations, strict=True) for event in _events(case, operation)]
+
+
+def _events(case: Case, operation: Operation) -> list[tuple[str, dict[str, Any]]]:
+    if operation.operation not in ("same", "supersedes"):
+        return []
+    if operation.other in case.files:
+        return [_file_event(case.insight, operation.operation, case.files[operation.other])]
+    other = case.near[operation.other]
+    if operation.other in case.refused:
+        refused = [(Kind.INSIGHT_REJECTED, {"id": case.insight.id, "reason": "the user rejected a note that says the same"})]
+        return refused if operation.operation == "same" else []
+    if operation.operation == "supersedes" and (case.insight.said_at or "") < (other.said_at or ""):
+        return []  # what was said earlier changes nothing that was said later
+    body = {"id": case.insight.id, "op": operation.operation, "other": other.id, "reason": operation.why}
+    found: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_LINKED, body)]
+    if operation.operation == "same" and operation.other.startswith("n-"):
+        over = {"by": operation.other, "reason": "another note says the same"}
+        found += [(Kind.NOTE_SUPERSEDED, {"id": id, **over}) for id in case.waiting]
+    if operation.operation == "same" and repeated(case.insight, other):
+        # What waits for the user and is said again by him waits no longer.
+        told = {"reason": "typed again in another session", "on": [case.insight.id, other.id]}
+        held = {"note": operation.other} if operation.other.startswith("n-") else {}
+        found += [(Kind.INSIGHT_CONFIRMED, {"id": other.id, **told, **held})] if other.waits else []
+        found += [(Kind.INSIGHT_CONFIRMED, {"id": case.insight.id, **told})] if case.insight.waits else []
+    return found
+
+
+def _file_event(one: Insight, operation: str, statement: tuple[str, str]) -> tuple[str, dict[str, Any]]:
+    """What a file says already is no memory of ours. What contradicts one is for the user to decide."""
+    place, text = statement
+    if operation == "same":
+        return Kind.INSIGHT_EXPIRED, {"id": one.id, "reason": f"known from {place}", "known": place}
+    return Kind.DREAM_SHELVED, {"insights": [one.id], "reason": f"{place} says otherwise: “{text[:200]}”"}
+
+
+def repeated(one: Insight, other: Insight) -> bool:
+    """Typed in two sessions. What was pasted twice was said once, by somebody else."""
+    sessions = [{quote.session for quote in each.evidence if quote.is_own} for each in (one, other)]
+    return all(sessions) and sessions[0] != sessions[1]

@@ -1,0 +1,266 @@
+"""From a session's digest to judged items, by questions that anybody may answer at any time. Pure.
+
+    session ─► batches ─► read ─► items, checked ─► challenge ─► verdicts ─► judged
+               (a large session gives several; small ones of a project share one)
+
+`advance` is given the answers there are, and says what is still to be asked. Whoever asks (a model behind HTTP, a command, the
+agent in its own session, a folder of files that somebody answers tomorrow) gives the answers back under the requests' ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.backends.model.budget import estimate
+from dreamkeep.dream.backends.model.items import (
+    DROP,
+    Item,
+    Material,
+    UnreadableAnswer,
+    Verdict,
+    given_of,
+    read_items,
+    read_verdicts,
+    reworded,
+)
+from dreamkeep.dream.backends.model.requests import Doubt, Excerpt, Request, RequestSource, challenge_request, read_request
+from dreamkeep.dream.backends.tool_words import ToolWords
+from dreamkeep.secrets.redact import redact
+from dreamkeep.session.messages import Message
+from dreamkeep.session.reading.digest import DigestLine, digest, fold, place_of
+from dreamkeep.session.reading.origin import OWN_WORDS
+
+#: A request holds so much of a session at most, in tokens; small sessions share one of this size.
+PART_TOKENS, SHARED_TOKENS, MOST_SHARED = 20_000, 6_000, 6
+#: So many items are challenged at once.
+_DOUBTS = 12
+#: Lines before and behind the evidence that a challenge shows; and how much of each.
+_AROUND, _AROUND_TEXT, _QUOTED_TEXT, _LATER_TEXT = 4, 500, 2400, 240
+
+ACTIVE, SUGGESTED = "active", "suggested"
+
+
+class ModelReply(NamedTuple):
+    """An answer: text or parsed JSON. `cut`: it was stopped for its length."""
+
+    found: Any
+    cut: bool = False
+
+
+class SessionText(NamedTuple):
+    """A session to be read. `messages` hold no secrets. `read`: stretches of seqs that were read before."""
+
+    id: str
+    agent: str
+    project: str
+    title: str
+    cwd: str
+    messages: tuple[Message, ...]
+    read: tuple[tuple[int, int], ...] = ()
+    #: (id, title) each.
+    tasks: tuple[tuple[str, str], ...] = ()
+    #: Lines of the user that an agent wrote first, in another session.
+    heard: frozenset[str] = frozenset()
+
+    def knows(self, place: str) -> bool:
+        return any(first <= seq_of(place) <= last for first, last in self.read)
+
+
+def seq_of(place: str) -> int:
+    return int(place.partition(".")[0])
+
+
+class ReadBatch(NamedTuple):
+    """What one read request shows: sources and what their answers are checked against, by label."""
+
+    sources: tuple[RequestSource, ...]
+    materials: Mapping[str, Material]
+
+    @property
+    def sessions(self) -> frozenset[str]:
+        return frozenset(one.session for one in self.materials.values())
+
+
+class Judged(NamedTuple):
+    """An item that may be kept. `shelf`: active or suggested. `why`: what the challenge said."""
+
+    item: Item
+    shelf: str
+    why: str
+
+
+class ReadingProgress(NamedTuple):
+    """`needed`: what is still to be asked; empty when it is done. `unreadable`: ids of answers that are none, and why."""
+
+    needed: tuple[Request, ...]
+    judged: tuple[Judged, ...]
+    dropped: Counter[str]
+    unreadable: Mapping[str, str]
+
+
+# -- batches
+
+
+def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOKENS) -> list[ReadBatch]:
+    """Sessions that fit share a request where they are small; one that is too large is cut at what the user typed."""
+    small: list[tuple[SessionText, tuple[DigestLine, ...], int]] = []
+    found: list[ReadBatch] = []
+    words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # looks at nothing before it is asked
+    for session in sessions:
+        lines = tuple(digest(session.messages, session.cwd, session.heard.__contains__))
+        if not _has_news(session, lines):
+            continue
+        size = sum(map(_tokens, lines))
+        if size <= SHARED_TOKENS // 2 and len(sessions) > 1:
+            small.append((session, lines, size))
+        else:
+            found += [_batch([(session, part)], words) for part in _parts(lines, part_tokens) if _has_news(session, part)]
+    return [*found, *(_batch([(session, lines) for session, lines, _ in group], words) for group in _groups(small))]
+
+
+def _has_news(session: SessionText, lines: Iterable[DigestLine]) -> bool:
+    """The user said something that is not known."""
+    return any(line.role == "user" and not session.knows(line.seq) for line in lines)
+
+
+def _tokens(line: DigestLine) -> int:
+    return estimate(line.text) + 8
+
+
+def _parts(lines: tuple[DigestLine, ...], most: int) -> Iterator[tuple[DigestLine, ...]]:
+    """At least one. A part begins with what the user typed; where he typed nothing for long, anywhere."""
+    part: list[DigestLine] = []
+    size = 0
+    for line in lines:
+        if part and size + _tokens(line) > most:
+            cut = max((n for n, one in enumerate(part) if one.origin in OWN_WORDS and n), default=len(part))
+            yield tuple(part[:cut])
+            part = part[cut:]
+            size = sum(map(_tokens, part))
+        part.append(line)
+        size += _tokens(line)
+    if part:
+        yield tuple(part)
+
+
+def _groups(
+    small: Iterable[tuple[SessionText, tuple[DigestLine, ...], int]],
+) -> Iterator[list[tuple[SessionText, tuple[DigestLine, ...], int]]]:
+    """Of one project each, in order."""
+    open_: dict[str, list[tuple[SessionText, tuple[DigestLine, ...], int]]] = {}
+    for one in small:
+        group = open_.setdefault(one[0].project, [])
+        if group and (sum(size for _, _, size in group) + one[2] > SHARED_TOKENS or len(group) >= MOST_SHARED):
+            yield group
+            group = open_[one[0].project] = []
+        group.append(one)
+    yield from (group for group in open_.values() if group)
+
+
+def _batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
+    sources: list[RequestSource] = []
+    materials: dict[str, Material] = {}
+    for n, (session, lines) in enumerate(given):
+        label = ascii_uppercase[n] if len(given) > 1 else ""
+        known = frozenset(line.seq for line in lines if session.knows(line.seq))
+        project = redact(session.project)[0]  # a folder may be named after a key
+        sources.append(RequestSource(session.agent, project, session.title, lines, label, known, session.tasks))
+        shown = {line.seq for line in lines}
+        messages = [one for one in session.messages if place_of(one) in shown]
+        tasks = [id for id, _ in session.tasks]
+        beside = (session.title, session.project, session.cwd)
+        words = tool_words[session.id]
+        materials[label] = Material(session.id, lines, messages, known=known, tasks=tasks, beside=beside, tool_words=words)
+    return ReadBatch(tuple(sources), materials)
+
+
+# -- questions and answers
+
+
+def advance(batch: ReadBatch, answers: Mapping[str, ModelReply]) -> ReadingProgress:
+    """What is to be asked next of this batch, or what came of it."""
+    asked = read_request(batch.sources)
+    if asked.id not in answers:
+        return ReadingProgress((asked,), (), Counter(), {})
+    try:
+        items = read_items(answers[asked.id].found, batch.materials, cut=answers[asked.id].cut)
+    except UnreadableAnswer as problem:
+        return ReadingProgress((asked,), (), Counter(), {asked.id: str(problem)})
+    dropped = Counter(items.dropped)
+    if answers[asked.id].cut:
+        if not items.found and not dropped:
+            # Nobody said that there is nothing to find.
+            return ReadingProgress((asked,), (), Counter(), {asked.id: "an answer that was cut off before its first item"})
+        dropped["the answer was cut off"] += 1
+    return _challenged(batch, items.found, dropped, answers)
+
+
+def _challenged(
+    batch: ReadBatch, items: Sequence[Item], dropped: Counter[str], answers: Mapping[str, ModelReply]
+) -> ReadingProgress:
+    by_session = {material.session: material for material in batch.materials.values()}
+    needed: list[Request] = []
+    judged: list[Judged] = []
+    unreadable: dict[str, str] = {}
+    for start in range(0, len(items), _DOUBTS):
+        some = [item for _, of in _by_session(items[start : start + _DOUBTS]) for item in of]
+        asked = challenge_request([_excerpt(of, by_session[session]) for session, of in _by_session(some)])
+        reply = answers.get(asked.id)
+        try:
+            verdicts = read_verdicts(reply.found, len(some), cut=reply.cut) if reply else None
+        except UnreadableAnswer as problem:
+            verdicts, unreadable[asked.id] = None, str(problem)
+        if verdicts is None:
+            needed.append(asked)
+            continue
+        for item, verdict in zip(some, verdicts, strict=True):
+            made = judge(item, verdict, by_session[item.session])
+            if isinstance(made, str):
+                dropped[made] += 1
+            else:
+                judged.append(made)
+    return ReadingProgress(tuple(needed), tuple(judged), dropped, unreadable)
+
+
+def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
+    """Where an item belongs, or why it is dropped. Without a verdict it is only a suggestion."""
+    if verdict is None:
+        return Judged(item, SUGGESTED, "nobody challenged it")
+    if verdict.verdict == DROP:
+        return "dropped by the challenge"
+    if verdict.note and verdict.note != item.note:
+        better = reworded(item, verdict.note, material)
+        if isinstance(better, str):
+            return f"worded anew by the challenge, with {better}"
+        item = better
+    return Judged(item, ACTIVE if item.is_active(verdict.verdict) else SUGGESTED, verdict.why)
+
+
+def _by_session(items: Iterable[Item]) -> list[tuple[str, list[Item]]]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.session, []).append(item)
+    return list(found.items())
+
+
+def _excerpt(items: Sequence[Item], material: Material) -> Excerpt:
+    """The lines around the evidence, and in brief all that the user typed: what he said later may have taken it back."""
+    quoted = {one.place for item in items for one in item.quotes}
+    near = set(material.around(quoted, _AROUND))
+    lines = []
+    for line in material.lines:
+        if line.seq in quoted:
+            lines.append(_shorter(line, _QUOTED_TEXT))
+        elif line in near:
+            lines.append(_shorter(line, _AROUND_TEXT))
+        elif line.origin in OWN_WORDS:
+            lines.append(_shorter(line, _LATER_TEXT))
+    doubts = tuple(Doubt(item.kind, item.note, tuple(dict.fromkeys(one.place for one in item.quotes))) for item in items)
+    return Excerpt(tuple(lines), doubts)
+
+
+def _shorter(line: DigestLine, most: int) -> DigestLine:
+    return line._replace(text=fold(line.text, most // 2, most // 2))

@@ -1,0 +1,1 @@
+"""The default backend: offline, few and certain."""

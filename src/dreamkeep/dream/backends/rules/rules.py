@@ -1,0 +1,347 @@
+"""The default backend: offline, deterministic, few and certain. Its words and command forms are in rules.toml.
+
+    a short sentence that the user typed, or answered, with a standing word    ─► constraint, or fact
+    a command of the project that succeeded                                    ─► procedure; a note when two sessions show it
+
+It proposes nothing else. What is pasted, asked, ordered for now, or said by an agent stays searchable, and is no note: what a
+talk means takes a model to read.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.backends import steps as work
+from dreamkeep.dream.backends.api import Answer, Given, GivenMessage, Proposal, TaskGiven
+from dreamkeep.dream.backends.rules.dates import resolved
+from dreamkeep.dream.backends.steps import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
+from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normal
+from dreamkeep.session.reading.origin import TYPED, HeardWords, split_origins
+
+#: Of one session; more than anybody says in one.
+MOST = 50
+#: No standing sentence of a person is longer, in characters and in words, or shorter.
+LONGEST, _WORDS, _SHORTEST = 220, 40, 3
+#: A longer message was pasted, whatever it looks like.
+_MESSAGE = 20_000
+_COMMAND = 120
+
+Redact = Callable[[str], str]
+
+
+class Rules:
+    """`redact`: what takes secrets out of a text (M12)."""
+
+    name = "rules"
+
+    def __init__(self, redact: Redact | None = None) -> None:
+        self._redact = redact or (lambda text: text)
+
+    def backfill(self, given: Given) -> Answer:
+        if is_subagent(given):
+            return Answer()
+        steps = work.steps(given)
+        found = [*_said(steps, given), *_commands(steps, given.cwd)]
+        clean = [one._replace(text=self._redact(one.text)) for one in found]
+        once = list(_once(clean, given.tasks))
+        more = len(once) - MOST
+        return Answer(tuple(once[:MOST]), dropped={f"more than {MOST} of one session": more} if more > 0 else {})
+
+
+def is_subagent(given: Given) -> bool:
+    """Its prompts are another model's words. (Where only lineage tells, who gives the turns leaves such sessions out.)"""
+    return "/agent-" in given.session
+
+
+def _once(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
+    """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
+    known = {(kind, normal(text)) for task in tasks[:1] for kind, text in task.insights}
+    kept: dict[tuple[str, str], Proposal] = {}
+    for one in found:
+        key = one.type, normal(one.text)
+        if key in kept:
+            first = kept[key]
+            kept[key] = first._replace(more=(*first.more, (one.seq, one.quote))[:5])
+        elif key not in known:
+            kept[key] = one
+    yield from kept.values()
+
+
+# -- what the user said
+
+
+class Standing(NamedTuple):
+    """A standing sentence: `quote` is as it stands in the message, `text` as a note says it."""
+
+    type: str
+    text: str
+    quote: str
+
+
+class OwnWords(NamedTuple):
+    """The user's own words, where they stand."""
+
+    words: str
+    said: GivenMessage
+    known: bool
+
+
+def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
+    """What was said stays unless the user takes it back with his next words."""
+    own: dict[str, list[OwnWords]] = {}
+    for step in steps:
+        if (one := _own(step)) is not None:
+            own.setdefault(one.said.seq, []).append(one)
+    heard = HeardWords()
+    held: list[Proposal] = []
+    for said in (said for turn in given.turns for said in turn.messages):
+        for one in own.get(said.seq, ()):
+            if not _takes_back(one.words):
+                yield from held
+            held = [] if one.known else list(_proposed(one, heard))
+        if said.role in ("assistant", "tool"):
+            heard.add(said.text)
+    yield from held
+
+
+def _own(step: Step) -> OwnWords | None:
+    if isinstance(step, PromptStep):
+        return OwnWords(step.said.text, step.said, step.known)
+    if isinstance(step, AnswerStep):
+        return OwnWords(step.answer, step.result, step.known)
+    return OwnWords(step.words, step.result, step.known) if isinstance(step, RefusalStep) and step.words else None
+
+
+def _proposed(one: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
+    """A client writes an answer into a tool's result, where its signs may be escaped."""
+    for found in standing(one.words, one.said.at, heard.has):
+        if quote := work.quoted(one.said, found.quote):
+            yield Proposal(found.type, found.text, one.said.seq, quote, author=USER, confidence=0.9)
+
+
+def _takes_back(words: str) -> bool:
+    return len(words) <= 300 and _pattern("back", "any").search(words.lower()) is not None
+
+
+def standing(message: str, at: str | None = None, heard: Callable[[str], bool] = lambda piece: False) -> list[Standing]:
+    """The standing sentences among the words that a user typed. `at`: when; `heard`: what agents and tools said before."""
+    if len(message) > _MESSAGE:
+        return []
+    typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
+    quotes = [quote for text in typed for quote in _sentences(_QUOTED.sub(_blank, text)) if _is_standing(quote)]
+    return [Standing(_kind(quote), _worded(quote, at), quote) for quote in quotes]
+
+
+_ITEM = re.compile(r"\s*[-*•+–]\s+")
+#: One of several steps of this task; a line that quotes, or is set in as code is.
+_NOT_OWN = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
+_RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
+#: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
+_END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
+#: What stands in quotation marks is somebody else's, or a text that is spoken of; the last one may be left open.
+_QUOTED = re.compile(r"""["“”„«「『][^"“”„«»」』]{3,2000}(?:["“”»」』]|\Z)|(?<!\w)['‘](?=\w)[^\n]{12,1000}?[.,!?\w]['’](?!\w)""")
+#: In the place of such a text; no sentence that holds it is kept.
+_BLANK = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+def _blank(quoted: re.Match[str]) -> str:
+    """As long as it was. A name or a word in quotation marks stays."""
+    return quoted[0] if len(quoted[0].split()) < 4 else _BLANK * len(quoted[0])
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """A line is a sentence by itself, unless it is a long one that plainly goes on in the next. The block that follows a line
+    with a colon is the user's own only if that line says so; what stands between two rules ("---") is not."""
+    led = foreign = ruled = False
+    for line in _lines(text):
+        if not line.strip():
+            foreign = foreign and led
+            continue
+        ruled = ruled != (_RULE.match(line) is not None)
+        if not foreign and not ruled and not _NOT_OWN.match(line):
+            yield from (piece.strip() for piece in _END.split(line[_item_end(line) :]) if piece and piece.strip())
+        led = line.rstrip().endswith((":", "："))
+        foreign = foreign or (led and not _leads_to_rules(line))
+
+
+def _leads_to_rules(line: str) -> bool:
+    plain = _plain(line)
+    return _pattern("rules", "any").search(plain) is not None and not _pattern("never", "others").search(plain)
+
+
+def _lines(text: str) -> list[str]:
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        goes_on = bool(lines) and len(lines[-1]) > 60 and lines[-1].rstrip()[-1:].isalnum() and line.lstrip()[:1].islower()
+        if goes_on and not _ITEM.match(line) and not _NOT_OWN.match(line):
+            lines[-1] += line
+        else:
+            lines.append(line)
+    return lines
+
+
+def _item_end(line: str) -> int:
+    found = _ITEM.match(line)
+    return found.end() if found else 0
+
+
+def _is_standing(sentence: str) -> bool:
+    plain = _plain(sentence)
+    if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
+        return False
+    if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "others", "hangs")):
+        return False
+    return any(_is_in(plain, language) for language in _table()["standing"])
+
+
+def _is_in(plain: str, language: str) -> bool:
+    if not _pattern("standing", language, "any").search(plain):
+        return False
+    unless = "unless" in _table()["standing"][language]
+    return not (unless and _pattern("standing", language, "unless").search(plain))
+
+
+_UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
+
+
+def _is_short(plain: str) -> bool:
+    """Too few words to say anything; where words are not set apart, too few signs."""
+    return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _SHORTEST
+
+
+def _plain(sentence: str) -> str:
+    """As it is put to the patterns: without a lead, in lower case, with straight apostrophes."""
+    flat = " ".join(sentence.split()).replace("’", "'").lower().rstrip(".!。！ ")
+    return _pattern("lead", "any").sub("", flat)
+
+
+def _kind(sentence: str) -> str:
+    """What is only to be remembered is a fact; all else is how things are to be done."""
+    return FACT if _pattern("remember", "any").match(_plain(sentence)) else CONSTRAINT
+
+
+def _worded(quote: str, at: str | None) -> str:
+    """One line, without "ok so", with days as dates by when it was said."""
+    flat = " ".join(quote.split())
+    cut = _pattern("lead", "any").match(flat.lower())
+    flat = flat[cut.end() :] if cut else flat
+    text = resolved(flat, at)
+    return text[:1].upper() + text[1:] if re.match(r"[a-zäöüéà]+\b(?![./_:@-]\w)", text) else text
+
+
+# -- commands
+
+
+_WORKS = {
+    "test": "Tests run with",
+    "build": "It builds with",
+    "lint": "The linter runs with",
+    "typecheck": "Types are checked with",
+    "format": "Code is formatted with",
+    "migrate": "The database is migrated with",
+    "deploy": "It is deployed with",
+}
+
+
+def _commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
+    """Of each kind, program and folder the shortest command for everything that worked."""
+    best: dict[tuple[str, str, str], tuple[str, CommandStep]] = {}
+    for step in steps:
+        if not isinstance(step, CommandStep) or step.failed is not False or step.result is None:
+            continue
+        for command in parts(step.key):
+            kind = kind_of(command)
+            if not kind or is_narrow(command) or len(command) > _COMMAND:
+                continue
+            way = kind, program_of(command), work.folder_in(step.command, cwd)
+            if way not in best or len(command) <= len(best[way][0]):
+                best[way] = command, step
+    own = {(kind, folder) for kind, program, folder in best if _is_own(program)}
+    for (kind, name, folder), (command, step) in best.items():
+        if step.known or ((kind, folder) in own and not _is_own(name)):
+            continue
+        text = f"{_WORKS[kind]} `{command}`{f' in `{folder}`' if folder else ''}."
+        quote = step.command[:300].partition("\n")[0]
+        yield Proposal(PROCEDURE, text, step.call.seq, quote, author=AGENT, confidence=0.6)
+
+
+_SIGN = re.compile(r"""&&|;|\|\||\||["']""")
+
+
+def parts(key: str) -> list[str]:
+    """The commands in a line that all succeeded if the line did; none where that is not certain. Quotes are not looked into."""
+    found, start, quote = [], 0, ""
+    for sign in _SIGN.finditer(key):
+        if sign[0] in ("'", '"'):
+            quote = "" if quote == sign[0] else quote or sign[0]
+        elif not quote and sign[0] != "&&":
+            return []
+        elif not quote:
+            found.append(key[start : sign.start()])
+            start = sign.end()
+    each = [one.strip() for one in (*found, key[start:]) if one.strip()]
+    return [] if any(one.startswith("cd ") for one in each) else each
+
+
+def kind_of(command: str) -> str:
+    """test, build, lint …; "" for a command that is none of them."""
+    inner = _inner(command)
+    if _pattern("look", "only").match(inner) or _pattern("handles", "only").match(inner):
+        return ""
+    called = (inner, _pattern("starts", "only").sub("", inner, count=1))
+    named = next((kind for words in called for kind in _table()["commands"] if _pattern("commands", kind).match(words)), "")
+    if named == "build" and _pattern("outward", "only").match(inner):
+        return ""
+    words = [word.rpartition("/")[2].partition(":")[0] for word in inner.split()[:4] if not word.startswith("-")]
+    return named or next((kind for word in words for kind, names in _table()["says"].items() if word in names), "")
+
+
+def program_of(command: str) -> str:
+    """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
+    started = _pattern("starts", "only").sub("", _inner(command), count=1)
+    return (started.split() or [command])[0].rpartition("/")[2]
+
+
+#: What is called, without what it is given: `python manage.py test` tests everything, though a file is named in it.
+_PROGRAM = re.compile(
+    r"^(?:python[\d.]{0,5} (?:-\w{1,9} ){0,3}[\w./-]{0,60}?\b(?:manage|setup|runtests|run_tests|tasks|build|make)\.py|\S+)"
+)
+
+
+def is_narrow(command: str) -> bool:
+    """For one file, one test, one package; or not for real."""
+    arguments = _PROGRAM.sub("", _pattern("starts", "only").sub("", _inner(command), count=1), count=1)
+    return _pattern("narrow", "only").search(f" {arguments}") is not None
+
+
+def _inner(command: str) -> str:
+    """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
+    return _pattern("around", "only").sub("", command, count=1) or command
+
+
+def _is_own(name: str) -> bool:
+    """A project's own way to call other programs: what it has one for is not called by hand there."""
+    return _pattern("own", "only").fullmatch(name) is not None
+
+
+# -- the data
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("rules.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _pattern(*path: str) -> re.Pattern[str]:
+    """A list of patterns as one; names in braces stand in `[words]`. It is put to one sentence or one command, never to more."""
+    listed: Any = _table()
+    for name in path:
+        listed = listed[name]
+    words = _table()["words"]
+    return re.compile("|".join(f"(?:{re.sub(r'{([a-z]+)}', lambda found: words[found[1]], one)})" for one in listed))

@@ -1,0 +1,1 @@
+"""Insights become notes, and notes of earlier sessions are kept in step."""

@@ -1,0 +1,1 @@
+"""Pages: notes written to MEMORY.md and the like; hand edits first."""

@@ -1,0 +1,523 @@
+"""Pages to disk: what a user changed in the region is journaled first, then the region is written anew; nothing else is touched.
+
+    read the file ─► edited by hand? journal that ─► render ─► journal what will be there ─► still as it was read? replace it
+                                                                                             └─ no: begin again
+
+What will be published is journaled before it is: so whoever reads the file knows for certain what in it is ours, also after a
+crash between the two, or where it may not be written: the file has the region of the last publication, or of one before it, back
+to the last that is known to have been written. A line that one of these had not is not missing.
+
+One process at a time (`LOCK`), and what is remembered is read under it: else what another one has just published would look like
+a hand's work. A page in the keep is named from there, so that a copy of a keep never writes into the other's. A file elsewhere is
+ours only as long as it has our region: gone or taken out, it is left alone until it is asked for again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.pages.checkout import head_of
+from dreamkeep.dream.pages.retired import is_text, once_called, place, withdraw
+from dreamkeep.errors import Busy, Failed
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, make_folders, publish_file, read_file
+from dreamkeep.host import alone as host_alone
+from dreamkeep.memory import page
+from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
+from dreamkeep.memory.insight import digest as page_digest
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.memory.page import PageBudget, PageEdit, hand_edits, in_keep
+
+LOCK = "state/page.lock"
+_WAIT_S = 30.0
+_TRIES = 5
+#: Of a new file outside of the keep.
+_FILE_MODE = 0o644
+
+
+class Published(NamedTuple):
+    """`edits`: how many hand edits were taken in. `problem`: why nothing was written."""
+
+    project: str
+    path: str
+    changed: bool = False
+    notes: int = 0
+    left_out: int = 0
+    edits: int = 0
+    problem: str = ""
+
+
+def alone(host: Host, root: str) -> AbstractContextManager[None]:
+    return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
+
+
+def look(memory: Memory, project: str, budget: PageBudget) -> str:
+    """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
+    return page_digest(memory.mark(project), repr(tuple(budget)), str(page.LOOK))[:16]
+
+
+def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBudget) -> list[tuple[str, str]]:
+    """(project, path) of pages that are not as they were published, or not of what is remembered now, in the order in which they
+    were saved: of two words by hand the later one holds. By digests, for mostly nothing is; so nobody loads notes for it."""
+    everywhere = bool(memory.marks.get("", {}).get("active"))
+    wanted = [one for one in sorted(memory.marks) if one and (everywhere or memory.marks[one]["active"])]
+    named = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
+    made = {(one, place(root, one, target)) for one in wanted}
+    found = {(one, path) for one, path in made if (one, path[len(root) + 1 :]) not in named}
+    for published in memory.pages.values():
+        project, path = str(published["project"]), page.located(root, str(published["path"]))
+        if path and _differs(host, path, published, lambda project=project: look(memory, project, budget)):  # type: ignore[misc]
+            found.add((project, path))
+    return sorted(found, key=lambda one: (_saved(host, one[1]), *one))
+
+
+def _saved(host: Host, path: str) -> int:
+    try:
+        seen = host.stat(path)
+    except OSError:
+        return 0  # whoever publishes it tells
+    return seen.mtime_ns if seen else 0
+
+
+def touched(host: Host, root: str, memory: Memory) -> bool:
+    """Whether a page is not as it was published: a hand was there, perhaps."""
+    known = [(one, page.located(root, str(one["path"]))) for one in memory.pages.values()]
+    return any(path and _differs(host, path, one, lambda one=one: str(one.get("of"))) for one, path in known)  # type: ignore[misc]
+
+
+def stamps(host: Host, paths: Iterable[str]) -> dict[str, int]:
+    """By what one sees from outside, and cheaply, that nobody has saved a page since."""
+    return {path: _saved(host, path) for path in paths}
+
+
+def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[], str]) -> bool:
+    elsewhere = os.path.isabs(str(published["path"]))
+    try:
+        data = read_file(host, path)
+    except OSError:
+        return not elsewhere  # a file elsewhere that is gone: the user's business
+    if elsewhere and b"dreamkeep:begin" not in data:
+        return False
+    return sha256(data).hexdigest() != published.get("digest") or published.get("of") != of() or not published.get("written")
+
+
+def still_holding(host: Host, root: str, memory: Memory) -> list[str]:
+    """Files that may have lines of a session that was deleted: what was published there is erased, and nothing was written over
+    it since. What somebody took the region out of, and our lines, is the user's."""
+    erased = [page.located(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
+    return sorted({path for path in erased if path and _may_hold(host, path, memory)})
+
+
+def _may_hold(host: Host, path: str, memory: Memory) -> bool:
+    try:
+        data = read_file(host, path) if host.stat(path) is not None else b""
+    except OSError:
+        return True  # nobody can tell
+    text = data.decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    return not is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
+
+
+def _names_gone(text: str, memory: Memory) -> bool:
+    return any(one not in memory.notes for one in page.refs(text))
+
+
+class HandEdits(NamedTuple):
+    """`since`: no edit was before that."""
+
+    edits: list[PageEdit]
+    since: str
+
+
+def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> HandEdits:
+    """What a hand did inside, against all that the file may rest on. Where another branch was checked out, or changes were
+    stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
+    here. Without that, who took out the lines that we wrote last has deleted them."""
+    moved = bool(last.get("head")) and head_of(host, path) != last["head"]
+    if moved and page.was_ours(last, region):
+        return HandEdits([], "")
+    versions = () if last.get("written") and not moved else _versions(host, root, last)
+    found = HandEdits(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+    base = page.nearest(versions, region) if moved and found.edits else None
+    older = HandEdits(page.edits(base.region, region), base.at) if base else found
+    return older if len(older.edits) < len(found.edits) else found
+
+
+def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Version]:
+    """All that was published there, oldest first, also by another name of the file; but for what was erased since. The journal is
+    gone through for it: mostly nobody asks."""
+    from dreamkeep.journal.places import KEEP
+    from dreamkeep.journal.reader import Reading, events
+
+    kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
+    said = [event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind in kinds]
+    names, found, written = {str(last["path"])}, list[page.Version](), set[str]()
+    for event in reversed(said):
+        path = str(event.body.get("path"))
+        if path not in names:
+            continue
+        if event.kind == Kind.PAGE_WRITTEN:
+            written.add(path)
+            continue
+        names |= {str(one).partition("\0")[2] for one in event.body.get("instead", ())}
+        region = event.body.get("region")
+        if isinstance(region, str) and page.was_ours(last, region):
+            found.append(page.Version(event.at, region, path in written))
+        written.discard(path)
+    return found[::-1]
+
+
+def unfit(data: bytes, found: page.Parsed) -> str:
+    """Why a file with these bytes is left alone as it is; "" for none."""
+    return found.problem if is_text(data) else "it is not UTF-8 text; save it as UTF-8, or name another file"
+
+
+#: Of a file in which somebody else's region stands, and of one that is full.
+FOREIGN = "another keep also writes to it; `dreamkeep page --write` takes it over"
+NO_ROOM = "its other content leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
+
+
+class Publishing:
+    """`append` makes events durable in the keep's own journal; `memory` is what is remembered, and is kept up with them."""
+
+    def __init__(
+        self,
+        host: Host,
+        root: str,
+        memory: Memory,
+        append: Callable[[Sequence[Event]], object],
+        ids: Ids,
+        budget: PageBudget,
+        similar: Callable[[str, str], float] | None = None,
+    ) -> None:
+        self._similar = similar
+        self._root = root
+        self._host = host
+        self._memory = memory
+        self._append = append
+        self._ids = ids
+        self._budget = budget
+
+    def publish(self, project: str, path: str, run: str = "", *, asked: bool = True) -> Published:
+        """Under the lock (`alone`). `asked`: by somebody; else a file elsewhere that has no region of ours is left alone."""
+        for _ in range(_TRIES):
+            done = self._once(project, path, run, asked)
+            if done is not None:
+                return done
+        raise Busy("the file keeps changing while it is written", where=path, next="Try again when nothing is writing to it.")
+
+    def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
+        """None: it changed under our hands."""
+        before = self._read(path)
+        text = (before or b"").decode("utf-8", "surrogateescape")
+        found = page.parse(text)
+        others = self._others(project, path)
+        owner = _newest((self._memory.pages.get(self._key(project, path)), *others))
+        if (left := self._left_alone(project, path, before or b"", found, owner, asked)) is not None:
+            return left
+        edits = self._take_edits(owner, project, path, found.region)
+        mark = self._mark(owner, path)
+        made = page.render(self._memory.shown(project), project, page.room(text, self._budget), mark)
+        told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
+        if before is None and not made.notes:
+            return told
+        if not made.text and found.region is None:
+            return told._replace(problem=NO_ROOM)
+        shown = made.text or page.empty(mark)
+        after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
+        self._say_published(project, path, run, others, found.region, shown, made.notes, before, after)
+        written = bool(self._memory.pages[self._key(project, path)].get("written"))
+        if after != before or not written:
+            self._sweep(path)
+        if after != before and not self._write(path, before, after):
+            return None
+        if not written:
+            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
+        return told._replace(changed=after != before)
+
+    def _left_alone(
+        self, project: str, path: str, before: bytes, found: page.Parsed, owner: Mapping[str, Any] | None, asked: bool
+    ) -> Published | None:
+        """What is told of a file that is not to be written; None for one that is."""
+        if why := unfit(before, found):
+            return Published(project, path, problem=why)
+        own = in_keep(self._root, path)
+        if found.region is None and not asked and not own:
+            return Published(project, path)
+        if not asked and owner is not None and owner["project"] != project:
+            return Published(project, path)  # it is another project's page by now
+        if found.region is not None and not asked and self._is_foreign(owner, found.region):
+            return Published(project, path, problem=FOREIGN)
+        erased = owner is not None and "erased" in owner and own
+        if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
+            return Published(project, path, problem="lines of removed notes are outside its fence; delete them")
+        return None
+
+    def _say_published(
+        self,
+        project: str,
+        path: str,
+        run: str,
+        others: Sequence[Mapping[str, Any]],
+        region: str | None,
+        shown: str,
+        notes: Sequence[str],
+        before: bytes | None,
+        after: bytes,
+    ) -> None:
+        """Journals what the page is going to hold, where that is not journaled yet."""
+        last = self._memory.pages.get(self._key(project, path))
+        of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
+        head = "" if in_keep(self._root, path) else head_of(self._host, path)
+        same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (shown, of, digest)
+        moved = after != before and last is not None and last.get("head", "") != head
+        if same and not others and not moved:
+            return
+        self._say_written(last, region)
+        body = {"digest": digest, "of": of, "region": shown, "notes": list(notes), "head": head}
+        where = {"project": project, "path": self._named(path)}
+        more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
+        told_more = {key: value for key, value in more.items() if value}
+        self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
+
+    def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
+        """By what our region in a file elsewhere is told from another keep's, which may know the same notes: the same for as long
+        as the file is ours, so that it is no change. Nobody else writes into the keep."""
+        if in_keep(self._root, path):
+            return ""
+        known = page.marked(str(owner.get("region", ""))) if owner else ""
+        return known or f"k-{self._host.random(4).hex()}"
+
+    def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
+        """What is known of the same file by another name, or as another project's page: a file has one owner, the last."""
+        if in_keep(self._root, path):
+            return []
+        mine, real = self._key(project, path), self._named(path)
+        elsewhere = [(key, one) for key, one in self._memory.pages.items() if key != mine and os.path.isabs(str(one["path"]))]
+        return [one for _, one in elsewhere if self._host.real_path(str(one["path"])) == real]
+
+    def _say_written(self, last: Mapping[str, Any] | None, region: str | None) -> None:
+        """Where a crash came between writing and saying so: it is known now, and what comes next is compared with that."""
+        if last and not last.get("written") and region is not None and region.replace("\r\n", "\n") == last.get("region"):
+            where = {"project": last["project"], "path": last["path"]}
+            self._journal([self._event(Kind.PAGE_WRITTEN, where)])
+
+    def _sweep(self, path: str) -> None:
+        """What one who died here left beside it, perhaps among the user's own files. Under the lock nobody else makes any."""
+        folder, name = os.path.split(self._host.real_path(path))
+        if self._host.stat(folder) is None:
+            return
+        left = re.compile(re.escape(name) + r"(\.[0-9a-f]{16}\.tmp)+")
+        for other in self._host.names(folder):
+            if left.fullmatch(other):
+                self._host.remove(f"{folder}/{other}")
+
+    def _named(self, path: str) -> str:
+        """Elsewhere by what links lead to: one file is one page."""
+        return path[len(self._root) + 1 :] if in_keep(self._root, path) else self._host.real_path(path)
+
+    def _key(self, project: str, path: str) -> str:
+        return f"{project}\0{self._named(path)}"
+
+    def _read(self, path: str) -> bytes | None:
+        at = self._host.stat(path)
+        if at is None:
+            return None
+        if not at.is_file:
+            raise Failed("a page must be a file", where=path, next="Name another one.")
+        return read_file(self._host, path)
+
+    def _write(self, path: str, before: bytes | None, after: bytes) -> bool:
+        """Old or new, never a mixture; and only if it is still what was read."""
+        host = self._host
+        real = host.real_path(path)  # a link stays a link
+        make_folders(host, os.path.dirname(real) or ".")
+        if before is None:
+            made = publish_file(host, real, after)
+            if made and not in_keep(self._root, path):
+                host.set_mode(real, _FILE_MODE)  # among the user's own files, for whoever may read those
+            return made
+        return replace_unchanged(host, real, before, after)
+
+    # -- hand edits
+
+    def _take_edits(self, last: Mapping[str, Any] | None, project: str, path: str, region: str | None) -> int:
+        """`last`: what the file's owner published there last."""
+        if region is None:
+            return 0
+        since = ""
+        if last is None or self._is_foreign(last, region):
+            # Another keep's notes are not ours, nor is what is missing of them; but what a user wrote between them goes nowhere.
+            ours = page.texts(str(last.get("region", ""))) | page.texts(str(last.get("before", ""))) if last else set()
+            edits = page.own_lines(region, ours)
+        elif "erased" in last:
+            edits, since = self._unknown(map(_redacted, page.own_lines(region))), str(last.get("at", ""))
+        else:
+            edits, since = by_hand(self._host, self._root, last, path, region)
+        found = [_redacted(edit) for edit in page.meant(edits, self._memory.notes)]
+        if found:
+            self._take(found, str(last["project"]) if last else project, self._when(since, path))
+        return len(found)
+
+    def _unknown(self, added: Iterable[PageEdit]) -> list[PageEdit]:
+        """What was ours in that file nobody knows any more, but our lines all name a note. What was taken in before, and could
+        not be written, is not said again."""
+        found = list(added)
+        if not found:
+            return []
+        said = {page.flat(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
+        return [edit for edit in found if page.flat(edit.text) not in said]
+
+    def take_reworded(self, project: str, path: str, session: str) -> None:
+        """Under the lock; of a page that is left alone, before that session is deleted: after it nobody knows any more what was
+        published beside its lines, and so what a hand changed there."""
+        last, before = self._memory.pages.get(self._key(project, path)), self._read(path)
+        if last is None or "erased" in last or before is None or not self._shows(last, session):
+            return
+        text = before.decode("utf-8", "surrogateescape")
+        found = [_redacted(edit) for edit in page.meant(page.reworded(str(last.get("region", "")), text), self._memory.notes)]
+        if found:
+            self._take(found, project, self._when(str(last.get("at", "")), path))
+
+    def retire(self, path: str) -> str:
+        """Under the lock; a file that is nobody's page any more (`left_over`), when a session was deleted: it may have lines of
+        it. Why it still may, "" where it may not. What a user wrote in its region, and nobody knows yet, is taken in."""
+        before = self._read(path) or b""
+        text = before.decode("utf-8", "surrogateescape")
+        found = page.parse(text)
+        edits = self._unknown(map(_redacted, page.own_lines(found.region))) if found.region is not None else []
+        if edits:
+            self._take(edits, once_called(self._root, self._memory, path), self._when("", path))
+        if why := withdraw(self._host, path):
+            return why
+        outside = _names_gone(f"{found.before}\n\n{found.after}", self._memory)
+        return "lines of removed notes are outside its fence; delete them" if outside else ""
+
+    def _shows(self, last: Mapping[str, Any], session: str) -> bool:
+        shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
+        return any(quote.session == session for one in shown for quote in one.evidence)
+
+    def _take(self, found: Sequence[PageEdit], project: str, at: str) -> None:
+        """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
+        anything is concluded from one: two may have changed places. With what follows from it in one append: a crash must not
+        leave a word from which nobody ever concludes anything."""
+        from dreamkeep.dream.consolidate import statements as told  # mostly no hand was there
+
+        put = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
+        anew = [edit for edit in put if self._is_said_anew(edit, at)]
+        ours = [edit for edit in put if edit not in anew and not self._is_known(edit, at)]
+        events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
+        for edit in ours:
+            if edit.what == page.CHANGED:
+                follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
+                events += self._applied([self._event(one.kind, one.body) for one in follows])
+        for edit in anew:
+            was = self._memory.notes[str(edit.note)]
+            events += self._applied(self._said(edit.text, was.project, at, was.kind))
+        for edit in found:
+            if edit.what == page.ADDED:
+                events += self._applied(self._said(edit.text, project, at))
+        if events:
+            self._append(events)
+
+    def _is_said_anew(self, edit: PageEdit, at: str) -> bool:
+        """Other words for a note that has ended (its line was deleted on another page, something superseded it): nobody would see
+        them in it. Unless a hand ended it later: that is the last word."""
+        was = self._memory.notes[str(edit.note)]
+        if edit.what != page.CHANGED or was.state == ACTIVE:
+            return False
+        ended = next((step for step in reversed(was.history) if step.what == was.state), None)
+        return ended is None or bool(ended.run) or ended.at <= at
+
+    def _is_known(self, edit: PageEdit, at: str) -> bool:
+        """Taken in already, by one who died before he published what he made of it."""
+        was = self._memory.notes[str(edit.note)]
+        known = any(step.what == "edited" and step.at >= at for step in was.history)
+        return edit.what == page.CHANGED and was.state == ACTIVE and was.text == edit.text and known
+
+    def _when(self, since: str, path: str) -> str:
+        """When the file was saved, which may be long ago: what was said since is newer. Never before what it rests on."""
+        seen = self._host.stat(path)
+        saved = rfc3339(seen.mtime_ns) if seen else self._now()
+        return min(self._now(), max(saved, since))
+
+    def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
+        return last is not None and page.foreign(last, region, self._memory.notes)
+
+    def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
+        """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
+        from dreamkeep.dream.consolidate import statements as told
+
+        at = told.hand_at(self._memory, was, edit.text or was.text, at, self._now())
+        about = {"id": was.id, "kind": was.kind, "project": was.project}
+        if edit.what == page.DELETED:
+            return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
+        about |= {"text": edit.text, "was": was.text}
+        return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
+
+    def _said(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
+        from dreamkeep.dream.consolidate import statements as told
+
+        now = self._now()
+        # Said anew each time: a line that was deleted and is written again is meant.
+        id = insight_id(f"{path_of(project)} {now}", kind, text)
+        said = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
+        said = told.as_newest(self._memory, said, now)
+        follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
+        return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
+
+    def _journal(self, events: list[Event]) -> None:
+        if events:
+            self._append(events)
+            self._applied(events)
+
+    def _applied(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            self._memory.apply(event)
+        return events
+
+    def _event(self, kind: str, body: Mapping[str, Any], at: str = "") -> Event:
+        return Event(self._ids.new(), kind, at or self._now(), body)
+
+    def _now(self) -> str:
+        return rfc3339(self._host.now())
+
+
+def replace_unchanged(host: Host, path: str, before: bytes, after: bytes) -> bool:
+    """Old or new, never a mixture; False, and nothing done, where the file is not what was read any more."""
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    if not publish_file(host, temp, after):
+        return False
+    try:
+        host.imitate(temp, path)
+        if read_file(host, path) != before:
+            host.remove(temp)
+            return False
+        host.replace(temp, path)
+    except BaseException:
+        if host.stat(temp) is not None:
+            host.remove(temp)
+        raise
+    host.sync_folder(os.path.dirname(path) or ".")
+    return True
+
+
+def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    return max((one for one in records if one), key=lambda one: str(one.get("at", "")), default=None)
+
+
+def _redacted(edit: PageEdit) -> PageEdit:
+    from dreamkeep.secrets.redact import redact
+
+    return edit._replace(text=redact(edit.text)[0]) if edit.text else edit
+
+
+def path_of(project: str) -> str:
+    """In an insight's identity: said on a page, not in a session."""
+    return f"page:{project}"

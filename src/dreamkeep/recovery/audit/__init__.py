@@ -1,0 +1,1 @@
+"""Audit: finds everything that is wrong and changes nothing."""

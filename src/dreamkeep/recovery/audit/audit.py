@@ -1,0 +1,287 @@
+"""Find everything that is wrong, and change nothing: not in the keep, not in an agent's store, not in a cache of its own.
+
+Its memory is what others wrote down: the witness (what each journal was seen to hold), the index (how each looked, its checksums
+and faults) and `state/sources.json`. What looks as it did then is not opened; `deep` reads every byte, by one checksum over each
+file. Each check tells of its own things, and what goes wrong with one of them is a fault of that one: nothing bad hides anything
+else.
+
+Under a writer's hands: what is odd at the end of a journal counts only while its lock is held; an index that is missing or behind
+is no fault; what is young enough to be at work is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from dreamkeep.capture.sources.source_cache import Cache
+from dreamkeep.errors import Busy, DreamkeepError
+from dreamkeep.host import Host
+from dreamkeep.index import open as index
+from dreamkeep.index.store import Store
+from dreamkeep.journal import witness
+from dreamkeep.journal.parts import LOCK
+from dreamkeep.journal.witness import Witness
+from dreamkeep.recovery.audit.journals import JournalAudit
+from dreamkeep.recovery.audit.keep import Keeping
+from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as, seen_from
+from dreamkeep.recovery.isolate import TROUBLE, raise_if_index, why
+from dreamkeep.recovery.repair.mending import Looking
+from dreamkeep.recovery.repair.movable import why_not
+from dreamkeep.recovery.repair.reread import promised
+
+#: The class of the fault when a check as a whole can't be done.
+_CHECKS = {
+    "spool": ("spool_unreadable", "spool"),
+    "hooks": ("spool_unreadable", "spool/problems"),
+    "leases": ("state_unreadable", "state/owners"),
+    "leftovers": ("state_unreadable", "state"),
+    "modes": ("state_unreadable", ""),
+    "states": ("state_unreadable", "state"),
+    "pages": ("page_fence", "pages"),
+    "published": ("page_fence", "pages"),
+    "runs": ("journal_unreadable", "journal/keep"),
+    "tombstones": ("tombstone_unfinished", "state/deleting"),
+    "going_on": ("journal_unreadable", "journal"),
+    "sessions": ("journal_unreadable", "journal/sessions"),
+    "captured": ("journal_unreadable", "journal/sessions"),
+    "keep": ("journal_unreadable", "journal/keep"),
+    "prove": ("journal_unreadable", "journal"),
+    "witness": ("witness_damaged", witness.FILE),
+    "sources": ("state_unreadable", "state/sources.json"),
+    "stores": ("store_unreadable", ""),
+}
+
+#: Where one of these lies there is a keep, or what is left of one.
+_KEEPS = ("journal", "spool", index.FILE)
+
+#: What is said of a file as a whole, where nothing else tells one fault from the next one there.
+_BY_LOOK = frozenset(
+    (
+        "hook_lost",
+        "index_unusable",
+        "journal_differs",
+        "journal_unreadable",
+        "page_fence",
+        "source_unreadable",
+        "spool_unreadable",
+        "state_unreadable",
+        "store_unreadable",
+        "webui_corrupt",
+        "webui_orphan_backup",
+        "witness_damaged",
+    )
+)
+
+
+#: Repairs that write to the journal that their fault names.
+_LOCKING = frozenset(("settle", "recapture", "note", "readd", "finish_compress", "settle_turn", "close_compaction"))
+
+
+class AuditReport(NamedTuple):
+    """`checked`: how many of what were looked at. Faults are sorted by class and place. `notices`: what waits and is no fault."""
+
+    checked: Mapping[str, int]
+    faults: list[Fault]
+    notices: Sequence[Notice] = ()
+
+    @property
+    def clean(self) -> bool:
+        return not self.faults
+
+    def as_json(self) -> dict[str, Any]:
+        faults, notices = ([one.as_json() for one in found] for found in (self.faults, self.notices))
+        return {"clean": self.clean, "checked": dict(self.checked), "faults": faults, "notices": notices}
+
+
+def audit(
+    host: Host,
+    root: str,
+    *,
+    home: str,
+    environment: Mapping[str, str],
+    deep: bool = False,
+    around: Mapping[str, str] | None = None,
+    misset: str = "",
+    sound: bool = False,
+) -> AuditReport:
+    """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
+    `misset`: why its settings can't be used. `sound`: the index is checked as a file, too, as `deep` does (a repair mends what a
+    deep audit told)."""
+    cache = Cache(host, root)  # before any journal is read
+    checked: dict[str, int] = {}
+    faults: list[Fault] = []
+    accepted: set[str] = set()
+    notices: list[Notice] = []
+    if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
+        environs = environment if around is None else around
+        checked, faults, accepted, notices = _keep(host, root, environs, deep, sound or deep, cache)
+    else:
+        notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
+    faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
+    faults += _stores(host, root, home, environment, deep, checked, cache)
+    locks: dict[str, str] = {}
+    faults = [_as_it_is_locked(host, root, one, locks) for one in faults]
+    looking = Looking(host, root, home, environment, ())
+    named = [(_as_it_looks(host, seen_from(root, one)), _as_it_looks(host, one)) for one in faults]
+    # A version before named them by the whole path, and what was accepted then is accepted.
+    left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
+    checked["accepted"] = checked.get("accepted", 0) + len({one.id for one, _ in named} - left.keys())
+    sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
+    return AuditReport(checked, sure, sorted(notices))
+
+
+def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
+    """What journals lost, only the witness knows of, and nobody has accepted."""
+    seen = _witness(host, root)
+
+    def look(store: Store | None) -> list[Fault]:
+        journals = JournalAudit(host, root, store, seen, deep=False, proven=set())
+        found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
+        lost = [one for one in found if one.about.get("known_by") == "witness"]
+        return [one for one in lost if not journals.accepted & {one.id, seen_from(root, one).id}]
+
+    try:
+        found = index.peek(host, root, look)
+    except (DreamkeepError, OSError):
+        found = None  # that it is so is the audit's to tell
+    return look(None) if found is None else found
+
+
+def _witness(host: Host, root: str) -> Witness:
+    try:
+        return witness.load(host, root)
+    except OSError as problem:
+        return Witness({}, {}, 0, why(problem))
+
+
+def _misset(path: str, reason: str) -> Fault:
+    unsafe = "Correct it or remove it; until then other commands refuse to run."
+    return fault("state_unreadable", path, f"the settings are invalid: {reason}", unsafe=unsafe, path=path, why=reason)
+
+
+def _as_it_looks(host: Host, one: Fault) -> Fault:
+    """What was accepted of a file as it was holds until the file changes."""
+    if one.cls not in _BY_LOOK or (one.cls == "hook_lost" and one.key):
+        return one
+    try:
+        at = host.stat(one.where)
+    except OSError:
+        at = None
+    return seen_as(one, f"{at.size} {at.mtime_ns} {at.inode}") if at else one
+
+
+def _as_it_is_locked(host: Host, root: str, one: Fault, locks: dict[str, str]) -> Fault:
+    """No repair of a journal is promised that nobody can lock. `locks`: those that were looked at, and why one is none."""
+    if not one.repairable or CLASSES[one.cls].repair not in _LOCKING or not one.about.get("journal"):
+        return one
+    path = f"{root}/{one.about['journal']}/{LOCK}"
+    if path not in locks:
+        locks[path] = why_not(host, path, folder=False)
+    unsafe = locks[path]
+    return one._replace(repairable=False, next=f"Nobody can lock this journal by `{path}`. {unsafe}") if unsafe else one
+
+
+class AuditFindings(NamedTuple):
+    checked: dict[str, int]
+    faults: list[Fault]
+    accepted: set[str]
+    notices: list[Notice]
+
+
+def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> AuditFindings:
+    """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
+    proven: set[tuple[str, str]] = set()
+    seen = _witness(host, root)
+
+    def look(store: Store | None) -> AuditFindings:
+        return _looked(host, root, environment, store, seen, deep, sound, proven, cache)
+
+    wrong = None
+    try:
+        found = index.peek(host, root, look)
+        if found is not None:
+            return found
+    except Busy:
+        pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
+    except (DreamkeepError, OSError) as problem:
+        wrong = Keeping(host, root, environment).unusable(why(problem))
+    found = look(None)
+    return found._replace(faults=[*found.faults, wrong]) if wrong else found
+
+
+def _looked(
+    host: Host,
+    root: str,
+    environment: Mapping[str, str],
+    store: Store | None,
+    seen: Witness,
+    deep: bool,
+    sound: bool,
+    proven: set[tuple[str, str]],
+    cache: Cache,
+) -> AuditFindings:
+    journals = JournalAudit(host, root, store, seen, deep=deep, proven=proven)
+    keeping = Keeping(host, root, environment)
+    checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
+        ("prove", journals.prove if deep else tuple),
+        ("keep", journals.keep),
+        ("sessions", journals.sessions),
+        ("witness", lambda: keeping.witness(seen)),
+        ("captured", lambda: journals.captured(cache)),
+        ("going_on", lambda: keeping.going_on(store, journals)),
+        ("tombstones", lambda: keeping.tombstones(journals)),
+        ("spool", keeping.spool),
+        ("hooks", keeping.hooks),
+        ("leases", keeping.leases),
+        ("leftovers", lambda: keeping.leftovers(journals.leftovers)),
+        ("modes", keeping.modes),
+        ("states", keeping.states),
+        ("pages", keeping.pages),
+    ]
+    faults = list(keeping.index(store, deep=deep, sound=sound))
+    for name, check in checks:
+        faults += _guarded(root, name, check)
+    found, notices = _dreams(host, root, journals)
+    return AuditFindings({**journals.checked, **keeping.checked}, faults + found, journals.accepted, notices)
+
+
+def _dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault], list[Notice]]:
+    memory = journals.memory()
+    if memory is None:
+        return [], []  # nobody has dreamed here; or the keep's own journal can't be read, which is told already
+    from dreamkeep.recovery.audit.dreams import DreamAudit
+
+    dreams = DreamAudit(host, root, memory, journals.is_current)
+    faults = _guarded(root, "published", dreams.pages) + _guarded(root, "runs", dreams.runs)
+    return faults, dreams.notices
+
+
+def _stores(
+    host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int], cache: Cache
+) -> list[Fault]:
+    from dreamkeep.recovery.audit.sources import audit_sources
+    from dreamkeep.recovery.stores import own_stores
+
+    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep, checked, cache))
+    for store in own_stores():
+        found += _guarded(root, "stores", partial(store.audit, host, root, home, environment))
+    return found
+
+
+def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list[Fault]:
+    """The last net: a check that can't be done as a whole (its folder can't be listed) is a fault, too; what it found stays."""
+    found: list[Fault] = []
+    try:
+        found.extend(check())
+    except TROUBLE as problem:
+        raise_if_index(problem)
+        cls, place = _CHECKS[name]
+        where = f"{root}/{place}" if place else root
+        unsafe = "Make it readable."
+        reason = why(problem)
+        found.append(
+            fault(cls, where, f"it can't be checked: {reason}", key=name, unsafe=unsafe, path=where, why=reason, journal="")
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Delete: a session and every word of it."""

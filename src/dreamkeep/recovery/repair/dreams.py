@@ -1,0 +1,164 @@
+"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`.
+
+A page gets the region that was published last; everything outside of the region stays as it is. A run is ended with what it had
+done. The session that it had in hand counts as tried once more, so that one at which every dream dies is not tried for ever.
+The next dream does the same first, also when it finds nothing to read: nobody has to repair it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, alone, read_file
+from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.memory import page
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, DreamRun
+from dreamkeep.memory.memory import fold
+from dreamkeep.recovery.audit.dreams import DREAM_LOCK, PAGE_LOCK
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+
+_WAIT_S = 5.0
+_DIED = "the process that dreamed is gone"
+_NOT_READ = "the process that dreamed was gone before its turn came"
+#: As a run's report counts them.
+_COUNTED = {
+    "added": (Kind.NOTE_ADDED,),
+    "strengthened": (Kind.NOTE_STRENGTHENED,),
+    "superseded": (Kind.NOTE_SUPERSEDED,),
+    "retracted": (Kind.NOTE_RETRACTED, Kind.NOTE_EXPIRED),
+}
+
+
+def _alone(mending: Mending, name: str) -> AbstractContextManager[None]:
+    return alone(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
+
+
+def _said(host: Host, root: str) -> list[Event]:
+    return [event for _, event in events(Reading(host, f"{root}/{KEEP}"))]
+
+
+# -- pages
+
+
+def write_page(mending: Mending, fault: Fault) -> MendResult:
+    """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
+    project, name = str(fault.about["project"]), str(fault.about["page"])
+    with _alone(mending, PAGE_LOCK):
+        last = fold(_said(mending.host, mending.root)).pages.get(f"{project}\0{name}")
+        if last is None or "erased" in last or not last.get("region"):
+            return left("what was published there is unknown; `dreamkeep dream` writes the page again")
+        done = _put(mending, str(fault.about["path"]), last)
+        if done.mended and not last.get("written"):
+            mending.journals.say("", Kind.PAGE_WRITTEN, {"project": project, "path": name})
+        return done
+
+
+def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> MendResult:
+    region, seen = str(last["region"]), mending.host.stat(path)
+    if seen is None:
+        mending.ledger.make_folders(os.path.dirname(path))
+        return mending.ledger.publish(path, _bytes(page.put("", region)))
+    text = read_file(mending.host, path).decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    now = (found.region or "").replace("\r\n", "\n")
+    if found.problem or found.region is None or now not in (region, last.get("before")):
+        return left("it has changed since")
+    return MENDED if now == region else mending.ledger.replace(path, _bytes(page.put(text, region)), seen=seen)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+# -- runs
+
+
+def end_dream(mending: Mending, fault: Fault) -> MendResult:
+    """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
+    with _alone(mending, DREAM_LOCK):
+        bury(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
+    return MENDED
+
+
+def bury(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str) -> None:
+    """Under the dream's lock: so whoever has not ended is dead."""
+    said = _said(host, root)
+    memory = fold(said)
+    run = memory.runs.get(id)
+    if run is None or run.is_over:
+        return
+    in_hand = _in_hand(said, id)
+    was = [one for one in memory.dreamed.values() if one.run == id]
+    of_it = [_put_down(one, in_hand) if one.status == RUNNING else one for one in was]
+    bodies = [
+        {"run": id, "session": one.session, "upto": one.read, "status": one.status, "reason": one.failure}
+        for one, before in zip(of_it, was, strict=True)
+        if before.status == RUNNING
+    ]
+    now = rfc3339(host.now())
+    ended = Event(ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
+    journals.append("", [*(Event(ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
+
+
+def _in_hand(said: Iterable[Event], run: str) -> str:
+    """Which session's turn it was last: the first one's, until one that was read says which comes next."""
+    last = ""
+    for event in said:
+        if event.kind == Kind.DREAM_STARTED and event.body.get("run") == run:
+            listed = event.body.get("sessions")
+            first = listed[0] if isinstance(listed, list) and listed else None
+            last = str(first.get("session", "")) if isinstance(first, dict) else ""
+        elif event.kind == Kind.DREAM_READ and event.body.get("run") == run:
+            last = str(event.body.get("next", ""))
+    return last
+
+
+def _put_down(one: Dreamed, in_hand: str) -> Dreamed:
+    """The one it had in hand has been tried: one at which every dream dies must not be tried for ever. The others are what they
+    were before it."""
+    if one.session == in_hand:
+        return one._replace(status=FAILED, failure=_DIED)
+    return one._replace(status=FAILED) if one.attempts else one._replace(status=PENDING, failure="")
+
+
+def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
+    """As a run tells it itself. What it used of a model, nobody knows."""
+    did = Counter(event.kind for event in said if event.body.get("run") == run.id)
+    good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
+    told = [_told(one) for one in of_it]
+    return {
+        "run": run.id,
+        "trigger": run.trigger or None,
+        "status": "partial" if good else "failed",
+        "lock": "acquired",
+        "started_at": run.started_at,
+        "finished_at": now,
+        "considered": len(of_it),
+        "waiting": len(of_it) - good,
+        "processed": good,
+        "failed": failed,
+        "insights_added": did[Kind.INSIGHT_ADDED],
+        "notes": {name: sum(did[kind] for kind in kinds) for name, kinds in _COUNTED.items()},
+        "dropped": [],
+        "usage": {},
+        "phases": ["backfill", "consolidate", "page"],
+        "sessions": told,
+        "why": _DIED,
+    }
+
+
+def _told(one: Dreamed) -> dict[str, str]:
+    reason = _NOT_READ if one.status == PENDING else one.failure if one.status == FAILED else ""
+    return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {"write_page": write_page, "end_dream": end_dream}
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}

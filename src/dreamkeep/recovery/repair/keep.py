@@ -1,0 +1,344 @@
+"""The repairs of the keep itself: its journals, views and book-keeping, by the names in `faults.py`. The rules: `mending.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from dreamkeep.capture.find import Trouble, named
+from dreamkeep.capture.hooks import spool
+from dreamkeep.capture.hooks.drain import drain, named_session
+from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.sources import source_bytes
+from dreamkeep.capture.sources.source_cache import NAME as SOURCES
+from dreamkeep.capture.sources.source_cache import Cache
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.event import Carry, Event, Kind, rfc3339
+from dreamkeep.held import is_held
+from dreamkeep.host import Host, alone, read_file
+from dreamkeep.index import open as index
+from dreamkeep.journal import parts, witness
+from dreamkeep.journal.frame import Frame, body_of, parse
+from dreamkeep.journal.open_state import survey
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.recovery.audit.compare_source import carried_in, lacks
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.repair.movable import why_not as why_not_kept
+from dreamkeep.recovery.repair.reread import mended, recapture
+from dreamkeep.session.raw import unpack
+from dreamkeep.session.summary import STATE_AFTER
+from dreamkeep.session.turns import INTERRUPTED, SETTLED
+
+_INDEX_WAIT_S = 10.0
+_CAPTURED = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS))
+#: How far capture was: said again later, they would say it of what came since.
+_ABOUT_SOURCES = _CAPTURED | {Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED}
+_NAMELESS = "it is unknown which session this journal holds"
+
+# -- journals
+
+
+def session_of(fault: Fault) -> str | None:
+    """Whose journal it is ("": the keep's own); None when that can't be told."""
+    session = str(fault.about.get("session", ""))
+    name = folder_of(session) if session else KEEP
+    return session if fault.about.get("journal", name) == name else None
+
+
+def settle(mending: Mending, fault: Fault) -> MendResult:
+    """As the next append would: the bytes are set aside, then cut; a line feed that is missing is added."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    writer = mending.journals.writer(session)
+    writer.append([])
+    if survey(mending.host, writer.folder).tail is not None:
+        place = {"kind": "tail", "part": fault.about["part"], "at": fault.about["at"], "size": 0}
+        mending.journals.say(session, Kind.JOURNAL_MENDED, {"faults": [place], "how": "noted"})
+    _look_where_behind(mending, session)
+    return MENDED
+
+
+def note(mending: Mending, fault: Fault) -> MendResult:
+    """Nothing is lost by it: a frame says that it was seen."""
+    if session_of(fault) is None:
+        return left(_NAMELESS)
+    mended(mending, fault, "noted")
+    return MENDED
+
+
+def _take_again(mending: Mending, fault: Fault) -> MendResult:
+    return recapture(mending, fault) if session_of(fault) is not None else left(_NAMELESS)
+
+
+def readd(mending: Mending, fault: Fault) -> MendResult:
+    """What was written under a seq that was taken already, appended again under its own id, and that it was seen to, in one."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    folder = mending.journals.writer(session).folder
+    broken: list[int] = []
+    frames = list(_frames_at(mending.host, folder, fault))
+    hidden = [event for _, event in events(frames, broken)]
+    if broken:
+        return left("it is one piece of several, and the others are missing")
+    if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] in _CAPTURED):
+        return left("these lines come from a transcript elsewhere; `dreamkeep ingest --again` reads it again")
+    known = {frame["id"] for frame in Reading(mending.host, folder)}
+    carried = mending.journals.writer(session).all_carried()
+    lost = [event for event in hidden if event.id not in known and event.kind not in _ABOUT_SOURCES]
+    again = [_without_old_words(event, carried) for event in lost if not _is_overtaken(event, carried)]
+    said = Event(mending.ids.new(), Kind.JOURNAL_MENDED, _now(mending), {"faults": [dict(fault.about["mend"])], "how": "readded"})
+    mending.ledger.will_append([event.id for event in again])
+    mending.journals.append(session, [*again, said])
+    return MENDED
+
+
+def _frames_at(host: Host, folder: str, fault: Fault) -> Iterator[Frame]:
+    about = fault.about
+    with parts.stream(host, folder, about["part"], about["at"]) as source:
+        for line in source.read(about["size"]).split(b"\n"):
+            if frame := parse(line):
+                yield {**frame, "raw": line}
+
+
+def _is_here(host: Host, folder: str, frame: Frame) -> bool:
+    """Whether the lines of a captured stretch are among those that are read."""
+    if "chunked" in frame or frame["kind"] == Kind.SOURCE_ROWS:
+        return False
+    own = unpack(body_of(frame["raw"], frame))
+    here = {line.rstrip(b"\n") for line in source_bytes.lines(host, folder, str(frame["body"]["source"]))}
+    return here.issuperset(own)
+
+
+def _is_overtaken(event: Event, carried: Carry) -> bool:
+    """A title or a state that was said otherwise since: said again, it would count as the last word."""
+    return (event.kind in STATE_AFTER or event.kind == Kind.SESSION_TITLED) and any(key in carried for key in event.carry or {})
+
+
+def _without_old_words(event: Event, carried: Carry) -> Event:
+    """What was said since counts: a word or cursor that stands already must not go back."""
+    fresh = {key: value for key, value in (event.carry or {}).items() if key not in carried}
+    return event._replace(carry=fresh or None)
+
+
+def finish_compress(mending: Mending, fault: Fault) -> MendResult:
+    """The plain form goes, once the other is proven equal."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    folder = f"{mending.root}/{fault.about['journal']}"
+    part = int(fault.about["part"])
+    path = f"{folder}/{parts.name(part)}"
+    mending.ledger.journal(session)
+    with mending.ledger.removed_by_others(path, session=session):
+        last = part >= parts.numbers(mending.host, folder)[-1]
+        parts.compress(mending.host, folder, part, last=last)
+    if mending.host.stat(path) is None:
+        return MENDED
+    return left("its two forms are not proven equal, or something is writing to it")
+
+
+# -- views and caches
+
+
+def rebuild(mending: Mending, fault: Fault) -> MendResult:
+    """The index is a view: a new one is made from the journals."""
+    if index.FILE not in mending.ledger.made:
+        done = _make_index(mending)
+        if not done.mended:
+            return done
+        _look_where_behind(mending)
+        mending.ledger.made.add(index.FILE)
+    if fault.session:
+        look_again(mending, fault.session)
+    return MENDED
+
+
+def _make_index(mending: Mending) -> MendResult:
+    paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
+    with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
+        for path in filter(lambda path: _is_folder(mending.host, path), paths):
+            moved = _set_aside(mending, path, "")
+            if not moved.mended:
+                return moved
+        settled = mending.ledger.about_to_change(paths)
+        if not index.is_of_other_version(mending.host, mending.root):  # then the witness is told what it knows
+            index.take_away(mending.host, mending.root)
+    mending.rebuild()
+    settled()
+    return MENDED
+
+
+def renew_witness(mending: Mending, fault: Fault) -> MendResult:
+    """What can be read of it stays; the indexer adds what the journals hold now."""
+    path = f"{mending.root}/{witness.FILE}"
+    with witness.held(mending.host, mending.root):
+        data = witness.mended(mending.host, mending.root)
+        if mending.host.stat(path) is None:
+            return mending.ledger.publish(path, data)
+        return mending.ledger.replace(path, data)
+
+
+def _is_folder(host: Host, path: str) -> bool:
+    found = host.stat(path)
+    return found is not None and found.is_folder
+
+
+def look_again(mending: Mending, session: str) -> None:
+    """Its journal is not what capture saw, so that what capture remembers of its files counts for nothing."""
+    cache = Cache(mending.host, mending.root)
+    cache.forget_session(session)
+    _save(mending, cache)
+
+
+def _look_where_behind(mending: Mending, session: str = "") -> None:
+    """Where a journal (or this one) carries less than capture remembers, the next ingest shall look, however the file looks. What
+    capture remembers stays: it is what an audit tells the loss by."""
+    cache = Cache(mending.host, mending.root)
+    for path, agent, native, role, _, word in list(cache.captured()):
+        if session in ("", f"{agent}:{native}"):
+            folder = f"{mending.root}/{folder_of(f'{agent}:{native}')}"
+            try:
+                behind = lacks(mending.host, carried_in(mending.host, folder), role, path, word)
+            except (OSError, DreamkeepError):
+                continue  # what is wrong with that journal is its own fault, and told as that
+            if behind:
+                cache.look_again(path)
+    _save(mending, cache)
+
+
+def _save(mending: Mending, cache: Cache) -> None:
+    if cache.changed:
+        done = mending.ledger.about_to_change([f"{mending.root}/{SOURCES}"])
+        cache.save()
+        done()
+
+
+def drain_spool(mending: Mending, fault: Fault) -> MendResult:
+    """As a drainer does it, and the transcripts that hooks named are read, too."""
+    host, root = mending.host, mending.root
+    if mending.off:
+        return left("capture is off; the calls are kept until it is on again")
+    calls = _spooled(host, root)
+    for path, session in calls:
+        mending.ledger.keep_copy(path, session=session)
+    done = mending.ledger.about_to_change([f"{root}/{SOURCES}"])
+    ingest = Ingest(host, root, mending.journals, mending.ids, exclude=mending.exclude)
+
+    def read_source(agent: str, path: str) -> None:
+        found = [one for one in named(host, path, [agent]) if not isinstance(one, Trouble)] if path else []
+        for _ in ingest.run(found):
+            pass  # what can't be read now is read by the next ingest
+
+    drained = drain(host, root, mending.journals, mending.ids, exclude=mending.exclude, read_source=read_source)
+    done()
+    left_over = {os.path.basename(path) for path, _ in _spooled(host, root)}
+    mending.ledger.gone([path for path, _ in calls if os.path.basename(path) not in left_over])
+    if drained.busy:
+        return left("another process is draining the spool")
+    return left("; ".join(drained.problems)) if left_over else MENDED
+
+
+def _spooled(host: Host, root: str) -> list[tuple[str, str]]:
+    """(path, session) of every call that waits, in a batch or not."""
+    folder = f"{root}/{spool.SPOOL}"
+    found = [f"{folder}/{entry.name}" for entry in spool.entries(spool.names(host, root))]
+    for batch in filter(spool.is_batch, spool.names(host, root)):
+        found += [f"{folder}/{batch}/{entry.name}" for entry in spool.entries(host.names(f"{folder}/{batch}"))]
+    return [(path, _whose(host, path)) for path in found]
+
+
+def _whose(host: Host, path: str) -> str:
+    entry = spool.entry(os.path.basename(path))
+    return named_session(entry.agent, read_file(host, path)) if entry else ""
+
+
+def set_aside(mending: Mending, fault: Fault) -> MendResult:
+    """Out of the way; the ledger has its bytes, and of folders their modes."""
+    return _set_aside(mending, str(fault.about["path"]), fault.session)
+
+
+def _set_aside(mending: Mending, path: str, session: str) -> MendResult:
+    if unsafe := why_not_kept(mending.host, path):
+        return left(unsafe)
+    found = mending.host.stat(path)
+    if found is None:
+        return MENDED
+    if not path.startswith(f"{mending.root}/"):
+        return left("it is not in the keep")
+    if not found.is_folder:
+        return mending.ledger.remove(path, session=session)
+    for name in mending.host.names(path):
+        done = _set_aside(mending, f"{path}/{name}", session)
+        if not done.mended:
+            return done
+    return mending.ledger.remove_folder(path)
+
+
+def sweep(mending: Mending, fault: Fault) -> MendResult:
+    """A lock file that nobody holds."""
+    path = str(fault.about["path"])
+    if is_held(mending.host, path):
+        return left("another process holds it")
+    return mending.ledger.remove(path)
+
+
+def close_mode(mending: Mending, fault: Fault) -> MendResult:
+    return mending.ledger.set_mode(str(fault.about["path"]), int(fault.about["wanted"]))
+
+
+# -- sessions
+
+
+def settle_turn(mending: Mending, fault: Fault) -> MendResult:
+    """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
+    session, turn = str(fault.about["session"]), str(fault.about["turn"])
+    if mending.alive(str(fault.about["owner"])):
+        return left("its owner is running")
+    if not _is_settled(mending.host, f"{mending.root}/{folder_of(session)}", turn):
+        body = {"turn": turn, "state": INTERRUPTED, "reason": "its owner has ended", "recovered": True}
+        mending.journals.say(session, Kind.TURN_SETTLED, body)
+    return MENDED
+
+
+def _is_settled(host: Host, folder: str, turn: str) -> bool:
+    return any(
+        event.kind == Kind.TURN_SETTLED and event.body.get("turn") == turn and event.body.get("state") in SETTLED
+        for _, event in events(Reading(host, folder))
+    )
+
+
+def close_compaction(mending: Mending, fault: Fault) -> MendResult:
+    session, about = str(fault.about["session"]), fault.about
+    body = {"compaction": about["compaction"], "opened_at": about.get("opened_at"), "closing": about["closing"]}
+    folder = f"{mending.root}/{folder_of(session)}"
+    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in events(Reading(mending.host, folder))):
+        mending.journals.say(session, Kind.COMPACTION_CLOSED, body)
+    return MENDED
+
+
+def _now(mending: Mending) -> str:
+    return rfc3339(mending.host.now())
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {
+    "settle": settle,
+    "recapture": _take_again,
+    "note": note,
+    "readd": readd,
+    "finish_compress": finish_compress,
+    "rebuild": rebuild,
+    "renew_witness": renew_witness,
+    "drain": drain_spool,
+    "set_aside": set_aside,
+    "sweep": sweep,
+    "settle_turn": settle_turn,
+    "close_compaction": close_compaction,
+    "close_mode": close_mode,
+}
+
+#: Whether one can be done is found out by the audit.
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}

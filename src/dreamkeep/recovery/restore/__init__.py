@@ -1,0 +1,1 @@
+"""Restore: a session back to its agent, or converted for another."""

@@ -1,0 +1,1 @@
+"""Snapshots: the whole keep as one file, out, checked, and in again."""

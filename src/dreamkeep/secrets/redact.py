@@ -1,0 +1,445 @@
+"""Secrets out of texts, before anything leaves for a model or becomes a note. Pure, deterministic, in linear time.
+
+    redact(text) -> (text, how many)          redact_all(texts) -> (texts, how many), for texts that follow each other
+
+Five ways to find one: by its form (secret_forms.py), by the words before it (secret_words.py), by the command it is given to, by
+its place (a table's column, a Kubernetes Secret: secret_structures.py), and as a block (private keys). Then:
+
+* what was found once is masked everywhere in the same texts, also where nothing betrays it (`hunter2x` in a log line);
+* what two texts hold between them is found too: a key block that goes on in the next message, a token cut in the middle.
+
+Not secrets: hashes of commits, checksums, UUIDs, images, ids of calls and messages; they are left alone unless a word before them
+says otherwise. What is masked reads `[redacted]`; masking again changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+
+from dreamkeep.secrets.forms import COMMANDS, FORMS, SAID, SAID_WORDS
+from dreamkeep.secrets.structures import in_kubernetes, in_tables
+from dreamkeep.secrets.words import found as named
+from dreamkeep.secrets.words import machine_made, refers
+
+MARK = "[redacted]"
+
+Span = tuple[int, int]
+
+#: A word begins here; also behind an escape of JSON or a URL, whose last sign is a letter or digit.
+_BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))"
+_FORMS = re.compile(_BEGIN + "(?:" + "|".join(form.replace("(?P<s>", f"(?P<s{n}>") for n, form in enumerate(FORMS)) + ")")
+#: Where one can be at all: nothing shorter is looked at more closely.
+_RUN = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]{16,}+")
+_RUN_BEGIN, _RUN_END = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*+"), re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*\Z")
+_ON = re.compile(r"[A-Za-z0-9_\-]*+")
+_COMMANDS = [(word, re.compile(pattern)) for word, pattern in COMMANDS]
+_SAID = [re.compile(pattern) for pattern in SAID]
+_SAID_WORDS = re.compile(SAID_WORDS)
+_DIGIT = re.compile(r"\d")
+_BASIC = re.compile(r"\b[Bb]asic[ \t]{1,4}(?P<s>[A-Za-z0-9+/]{6,400}+={0,2})")
+_USER = re.compile(r"(?P<user>[^\s/@:\"'<>?#\\`]{0,200}+)(?::(?P<s>[^\s\"'<>/`]{1,300}))?@(?=[\w.\-\[])")
+_USER_SLASH = re.compile(r"[^\s/@:\"'<>?#\\`]{0,200}+:(?!\d{1,5}/)(?P<s>[^\s\"'<>@`]{1,300})@(?=[\w.\-\[])")
+
+
+def redact(text: str, known: Iterable[str] = ()) -> tuple[str, int]:
+    """`known`: secrets that are known already, to be masked wherever they stand."""
+    texts, count = redact_all((text,), known)
+    return texts[0], count
+
+
+def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[str], int]:
+    """`texts` in the order in which they were said."""
+    spans = [secrets_in(text) for text in texts]
+    open_blocks(texts, spans)
+    _across(texts, spans)
+    pattern = everywhere(texts, spans, known)
+    masked, count = [], 0
+    for text, own in zip(texts, spans, strict=True):
+        if pattern is not None:
+            own += [match.span() for match in pattern.finditer(text)]
+        text, times = _mask(text, own)
+        masked.append(text)
+        count += times
+    return masked, count
+
+
+def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
+    if not spans:
+        return text, 0
+    pieces, at, count = [], 0, 0
+    for start, end in joined(spans):
+        pieces += [text[at:start], MARK]
+        at, count = end, count + 1
+    return "".join(pieces) + text[at:], count
+
+
+def joined(spans: list[Span]) -> Iterator[Span]:
+    """In order, and those that touch or overlap as one."""
+    ordered = sorted(spans)
+    start, end = ordered[0]
+    for first, last in ordered[1:]:
+        if first > end:
+            yield start, end
+            start, end = first, last
+        end = max(end, last)
+    yield start, end
+
+
+# -- one text
+
+
+def secrets_in(text: str) -> list[Span]:
+    """Where they are, by what this text alone tells; in no order, and some may overlap."""
+    if len(text) < 6:
+        return []
+    found = _unescaped(text) if "\\" in text else _single(text)
+    return [span for span in found if MARK not in text[span[0] : span[1]]] + _blocks(text)
+
+
+#: What JSON in a text writes for a line's end, a quote, a letter; with more backslashes, if it is JSON in JSON.
+_ESCAPE = re.compile(r"\\++(?:([nrt\"'])|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))")
+_SIGNS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescaped(text: str) -> list[Span]:
+    """Looked at as it is, and as it reads without its escapes: behind a written-out line feed a command is a command, too. Where
+    both tell a secret at the same place, the second tells its end."""
+    raw = [_whole_escapes(text, span) for span in _single(text)]
+    pieces: list[str] = []
+    #: Where each escape's sign is in what is read, and behind which place in the text.
+    signs, ends = array("Q"), array("Q")
+    at = size = 0
+    for escape in _ESCAPE.finditer(text):
+        pieces += (text[at : escape.start()], _SIGNS.get(escape[1], escape[1]) if escape[1] else chr(int(escape[2], 16)))
+        size += escape.start() - at
+        signs.append(size)
+        ends.append(escape.end())
+        at, size = escape.end(), size + 1
+    if not signs:
+        return raw
+
+    def place(sign: int) -> int:
+        n = bisect_left(signs, sign)  # so many escapes are before it
+        return ends[n - 1] + sign - signs[n - 1] - 1 if n else sign
+
+    read = [(place(start), place(end)) for start, end in _single("".join((*pieces, text[at:])))]
+    begun = {start for start, _ in read}
+    return read + [span for span in raw if span[0] not in begun]
+
+
+def _whole_escapes(text: str, span: Span) -> Span:
+    """Without a backslash at its end that is the quote's behind it."""
+    start, end = span
+    if text[end : end + 1] in ('"', "'"):
+        end = start + len(text[start:end].rstrip("\\"))
+    return start, end
+
+
+def _single(text: str) -> Iterator[Span]:
+    for run in _RUN.finditer(text):
+        for match in _FORMS.finditer(text, *run.span()):
+            start, end = match.span(match.lastgroup or 0)
+            # A form says how long it is at least; whatever goes on with it belongs to it.
+            yield start, _ON.match(text, end).end()  # type: ignore[union-attr]
+    yield from named(text)
+    yield from _in_urls(text)
+    lower = text.lower()
+    if len(lower) != len(text):
+        lower = text  # a few letters change their length with their case: then only what is in lower case is found
+    yield from in_tables(text, lower)
+    yield from in_kubernetes(text)
+    for word, pattern in _COMMANDS:
+        if word in lower:
+            yield from (m.span("s") for m in pattern.finditer(text) if not refers(m["s"], quoted=True) and not _port(m["s"]))
+    yield from _said(text, lower)
+    for match in _BASIC.finditer(text) if "basic" in lower else ():
+        if _is_basic(match["s"]):
+            yield match.span("s")
+
+
+def _said(text: str, lower: str) -> Iterator[Span]:
+    """Codes, PINs and logins in sentences: looked for only around the words that tell, and only where there is a digit."""
+    around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
+    for start, end in joined(around) if around else ():
+        if _DIGIT.search(text, start, end):
+            for pattern in _SAID:
+                found = (match for match in pattern.finditer(text, start, end))
+                yield from (m.span("s") for m in found if m["s"][0].isdigit() or not refers(m["s"], quoted=True))
+
+
+def _port(value: str) -> bool:
+    return re.fullmatch(r"[\d.:\-]+(?:/(?:tcp|udp))?", value) is not None
+
+
+def _is_basic(value: str) -> bool:
+    import base64
+    import binascii
+
+    try:
+        return b":" in base64.b64decode(value + "=" * (-len(value) % 4))
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _in_urls(text: str) -> Iterator[Span]:
+    """`scheme://user:password@host`, and a token in the user's place."""
+    at = text.find("://")
+    while at >= 0:
+        match = _USER.match(text, at + 3)
+        if match and match["s"] is None:
+            if machine_made(match["user"]) and len(match["user"]) >= 16:
+                yield match.span("user")
+        else:
+            match = match or _USER_SLASH.match(text, at + 3)
+            if match and not refers(match["s"], quoted=True):
+                yield match.span("s")
+        at = text.find("://", at + 3)
+
+
+# -- blocks: private keys
+
+_FENCE = re.compile(
+    r"-----(?P<what>BEGIN|END) (?P<of>[A-Z0-9 ]{0,40}+)-----|(?P<putty>Private-Lines: \d{1,3})|(?P<mac>Private-MAC: )"
+)
+#: A line of such a block, with what editors, diffs and line numbers put before it.
+_LINE = re.compile(
+    r"[ \t>|+\-]{0,40}+(?:\d{1,6}[→:|\t ]\s{0,8})?[ \t\"'+\-]{0,40}(?P<b>[A-Za-z0-9+/]{16,4000}+={0,2})[\"',\\nr]{0,8}+\s*\Z"
+)
+_HEADER = re.compile(r"[ \t>|+]{0,40}+(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): .{0,200}\Z")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{24}")
+#: Such lines as words of one line, as a title has them; the last may be cut.
+_KEY_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{24,4000}={0,2}(?![^\s\"'…])")
+_CUT_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{1,4000}={0,2}(?=…?\s*\Z)")
+#: A line ends, also where somebody wrote that as two signs.
+_LINE_END = re.compile(r"\n|\\n")
+_LONGEST_LINE = 4_200
+#: How far apart the two ends of one key may be.
+_LONGEST_BLOCK = 40_000
+
+
+def _blocks(text: str) -> list[Span]:
+    """With both ends: all that is between them. With one: the lines at that end that look like a key's."""
+    spans: list[Span] = []
+    if "-----" not in text and "Private-" not in text:
+        return spans
+    begun: int | None = None
+    for match in _FENCE.finditer(text):
+        if match["what"] and "PRIVATE KEY" not in match["of"]:
+            continue
+        if match["what"] == "BEGIN" or match["putty"]:
+            if begun is not None:
+                spans += _begun(text, begun)
+            begun = match.start() if match["what"] else match.end()
+        elif begun is not None and match.end() - begun <= _LONGEST_BLOCK:
+            # A program that only names the two ends has no key between them.
+            if _KEY_LINE.search(text, begun + 20, match.start()):
+                spans.append((begun, match.end()))
+            begun = None
+        elif match["what"]:
+            start = _lines_start(text, match.start())
+            spans += [(start, match.end())] if start < match.start() else []
+    if begun is not None:
+        spans += _begun(text, begun)
+    return spans
+
+
+def _begun(text: str, start: int) -> list[Span]:
+    """From a block's beginning to behind the last line that looks like a part of it."""
+    first = _FENCE.match(text, start)
+    at = first.end() if first else start
+    line = _words(text, at)
+    end = _lines(text, line, line)
+    return [(start, end)] if end > at or at == len(text.rstrip()) else []
+
+
+def _words(text: str, at: int) -> int:
+    """Behind the last word of this line that looks like a line of a key."""
+    begun = at
+    while found := _KEY_WORD.match(text, at):
+        at = found.end()
+    cut = _CUT_WORD.match(text, at) if at > begun else None
+    return cut.end() if cut else at
+
+
+def _lines(text: str, at: int, end: int) -> int:
+    """Behind the last line from `at` on that looks like a part of a key; `end` where none does."""
+    last = min(len(text), at + _LONGEST_BLOCK)
+    while at < last:
+        stop = _LINE_END.search(text, at, min(last, at + _LONGEST_LINE))
+        if stop is None and at + _LONGEST_LINE < last:
+            return end  # no key has a line of that length
+        words = text[at : stop.start() if stop else last]
+        if words.strip() and not _LINE.match(words) and not _HEADER.match(words) and not _short_last(words):
+            return end
+        if words.strip():
+            end = at + len(words)
+        if stop is None or stop.end() >= len(text):
+            return len(text) if words.strip() and last == len(text) else end
+        at = stop.end()
+    return end
+
+
+def _short_last(words: str) -> bool:
+    return re.fullmatch(r"\s*[A-Za-z0-9+/]{1,64}={1,2}\s*", words) is not None
+
+
+def _lines_start(text: str, end: int) -> int:
+    """From a block's end back to its first line that looks like a part of it."""
+    start = at = end
+    while at > max(0, end - _LONGEST_BLOCK):
+        line = max(text.rfind("\n", max(0, at - 4200), at), text.rfind("\\n", max(0, at - 4200), at) + 1)
+        words = text[line + 1 : at] if line >= 0 else text[max(0, at - 4200) : at]
+        if words.strip() and not _LINE.match(words) and not _short_last(words) and not _HEADER.match(words):
+            break
+        if words.strip():
+            start = at - len(words)
+        at -= len(words) + 1
+        if line > 0 and text[line - 1 : line + 1] == "\\n":
+            at -= 1
+    return start
+
+
+# -- over the border of two texts
+
+
+def open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
+    """A key that one text begins and does not end goes on in the next ones, as far as their lines look like it."""
+    open = False
+    for text, own in zip(texts, spans, strict=True):
+        if open and (end := _lines(text, 0, 0)):
+            own.append((0, end))
+        ends = len(text.rstrip())
+        begun = [span for span in own if span[1] >= ends and _is_begun(text, span)]
+        open = bool(begun) or (open and bool(own) and own[-1][0] == 0 and own[-1][1] >= ends)
+
+
+def _is_begun(text: str, span: Span) -> bool:
+    fences = [m for m in _FENCE.finditer(text, *span) if m["putty"] or (m["what"] and "PRIVATE KEY" in m["of"])]
+    return (bool(fences) and fences[-1]["what"] != "END") or (not fences and text[: span[0]].rstrip().endswith("Private-Lines:"))
+
+
+_TAIL = 300
+_WORDS_END = re.compile(r"[^\s\"'`,;()<>\[\]]+")
+
+
+def _across(texts: Sequence[str], spans: list[list[Span]]) -> None:
+    """A secret that is cut by the border between two texts: looked for in the end of one and the beginning of the next."""
+    for n in range(len(texts) - 1):
+        left, right = texts[n], texts[n + 1]
+        if not left or not right or left[-1].isspace() or right[0].isspace():
+            continue
+        if left.endswith(MARK):
+            continue  # masked before; what went on with it was, too
+        tail, head = left[-_TAIL:], right[:_TAIL]
+        if len(_RUN_END.search(tail)[0]) + len(_RUN_BEGIN.match(head)[0]) < 16:  # type: ignore[index]
+            continue  # too short for anything
+        offset = len(left) - len(tail)
+        taken = any(end == len(left) for _, end in spans[n])
+        if taken:
+            _go_on(head, spans[n + 1])
+            continue
+        for start, end in _single(tail + head):
+            # What two texts hold between them has the look of a secret: `PASSWORD=` at the end of one tells nothing of the next.
+            if end > len(tail) and MARK not in (value := (tail + head)[start:end]) and machine_made(value):
+                if start < len(tail):
+                    spans[n].append((offset + start, len(left)))
+                spans[n + 1].append((max(0, start - len(tail)), end - len(tail)))
+
+
+def _go_on(head: str, spans: list[Span]) -> None:
+    """What was before ends with a secret. If this goes on like one, it is the rest of it."""
+    match = _WORDS_END.match(head)
+    if match and len(match[0]) >= 8 and re.search(r"\d|[a-z][A-Z]", match[0]):
+        spans.append(match.span())
+
+
+# -- everywhere
+
+#: Passwords that are names at the same time: what they name must stay readable.
+_NAMES = frozenset(
+    (
+        *("postgres", "mysql", "mariadb", "mongodb", "redis", "rabbitmq", "elastic", "minio", "docker", "grafana", "keycloak"),
+        *(
+            "admin",
+            "administrator",
+            "default",
+            "production",
+            "staging",
+            "development",
+            "testing",
+            "localhost",
+            "public",
+            "private",
+        ),
+        *("master", "guest", "manager", "system", "service", "oracle", "jenkins", "vagrant", "ubuntu", "debian", "dreamkeep"),
+    )
+)
+#: A word that stands by itself more often than this is a word of the session's own.
+_OFTEN = 5
+
+
+def everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
+    """One pattern for all that was found and for what is known. Mere words only where they stand as a word."""
+    values = {value for value in known if len(value) >= 6}
+    words: dict[str, int] = {}
+    for text, own in zip(texts, spans, strict=True):
+        for start, end in own:
+            value = text[start:end]
+            if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
+                values.update(re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n")))
+            elif (value.isalpha() or value.isdigit()) and len(value) < 16:
+                words[value] = words.get(value, 0) + 1
+            elif _worth(value):
+                values.add(value)
+                if value.count(" ") >= 11:
+                    values.add(" ".join(value.split(" ")[:12]))  # what follows twelve words may be the sentence around them
+    mere = {word for word, times in words.items() if _is_no_name(word, times, texts)}
+    patterns = []
+    if values:
+        patterns.append(_tree(_longest_first({form for value in values for form in _written(value)}), 4))
+    if mere:
+        patterns.append(rf"(?<![A-Za-z0-9]){_tree(_longest_first(mere), 4)}(?![A-Za-z0-9])")
+    return re.compile("|".join(patterns)) if patterns else None
+
+
+def _worth(value: str) -> bool:
+    """Long or odd enough to be nothing else wherever it stands."""
+    if len(value) < 6 or refers(value, quoted=True):
+        return False
+    return len(value) >= 16 or (any(c.isalpha() for c in value) and not value.isalpha())
+
+
+def _is_no_name(word: str, found: int, texts: Sequence[str]) -> bool:
+    if len(word) < 6 or word.lower() in _NAMES or refers(word, quoted=True):
+        return False
+    return sum(text.count(word) for text in texts) - found <= _OFTEN
+
+
+def _longest_first(forms: Iterable[str]) -> list[str]:
+    return sorted(forms, key=lambda form: (-len(form), form))
+
+
+def _tree(forms: list[str], depth: int) -> str:
+    """`forms`: the longest first, so that no beginning of a secret is taken for all of it."""
+    if depth == 0 or len(forms) == 1:
+        return "(?:" + "|".join(re.escape(form) for form in forms) + ")"
+    below: dict[str, list[str]] = {}
+    for form in forms:
+        below.setdefault(form[0], []).append(form[1:])
+    return "(?:" + "|".join(re.escape(sign) + _tree(rest, depth - 1) for sign, rest in below.items()) + ")"
+
+
+def _written(value: str) -> Iterator[str]:
+    """As it is, in a URL, and inside JSON."""
+    from json import dumps
+    from urllib.parse import quote
+
+    yield value
+    try:
+        yield quote(value, safe="")
+    except UnicodeEncodeError:
+        pass  # lone surrogates are in no URL
+    yield dumps(value, ensure_ascii=False)[1:-1]

@@ -1,0 +1,1 @@
+"""Compactions and the segments between them. Pure folds."""

@@ -1,0 +1,1 @@
+"""A session as people and models read it: its digest, and whose words stand in it. Pure."""
