@@ -166,8 +166,8 @@ class FragileHost:
     def real_path(self, path: str) -> str:
         return path
 
-    def imitate(self, path: str, like: str) -> None:
-        self._step("imitate", path)
+    def copy_mode(self, path: str, like: str) -> None:
+        self._step("copy_mode", path)
 
     def set_mode(self, path: str, mode: int) -> None:
         self._step("set_mode", path)

@@ -17,7 +17,7 @@ from dreamkeep.index.searching import Within, session_of
 from dreamkeep.index.store import FolderMark, IndexBatch, IndexCounts, JournalPlace, Store
 from dreamkeep.index.words import Term
 from dreamkeep.journal.reader import JournalDefect, Position, SeqRange
-from dreamkeep.recall.found import KINDS, FoundItem
+from dreamkeep.recall.hits import KINDS, FoundItem
 from dreamkeep.recall.query import understood
 from dreamkeep.recall.search import Search
 from dreamkeep.session.messages import Message
@@ -228,7 +228,7 @@ class StoreSuite:
     def test_clearing_empties_it_and_it_works_again(self, store: Store) -> None:
         filled(store, "python:a", "apple")
         with store.writing():
-            store.bury("python:z", "t")
+            store.mark_deleted("python:z", "t")
             store.clear()
         assert store.counts() == IndexCounts(0, 0, 0, 0, 0) and recalled(store, "apple") == [] and store.tombstones() == {}
         filled(store, "python:a", "apple")
@@ -289,9 +289,9 @@ class StoreSuite:
 
     def test_tombstones_are_remembered_and_lifted(self, store: Store) -> None:
         with store.writing():
-            store.bury("python:a", "t1")
-            store.bury("python:a", "t2")
-            store.bury("python:b", "t3")
+            store.mark_deleted("python:a", "t1")
+            store.mark_deleted("python:a", "t2")
+            store.mark_deleted("python:b", "t3")
             store.lift("python:b")
         assert store.tombstones() == {"python:a": "t1"}
 

@@ -21,8 +21,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.capture.python import OWNERS
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.held import hold
 from dreamkeep.host import RealHost
+from dreamkeep.host.liveness import hold
 from dreamkeep.index.open import peek
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
@@ -30,7 +30,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import JournalDefect as Seen
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
-from dreamkeep.recovery.audit.journal_faults import told
+from dreamkeep.recovery.audit.journal_faults import make_fault
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.text import audited
 
@@ -417,7 +417,7 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
     ],
 )
 def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
-    assert [told("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
+    assert [make_fault("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
 
 
 def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: World) -> None:
@@ -692,7 +692,7 @@ def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: 
     )
     environment = {"XDG_RUNTIME_DIR": str(world.home), "HOME": str(world.home)}
 
-    def told(keep: Keep) -> list[str]:
+    def make_fault(keep: Keep) -> list[str]:
         faults = [one["what"] for one in keep.audit(home=world.home)["faults"]]
         assert any(one["check"] == "hook" for one in keep.doctor()) == bool(faults), "doctor says the same"
         return faults
@@ -702,13 +702,13 @@ def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: 
         assert found["class"] == "hook_lost" and found["what"].startswith("1 hook call was")
         assert f"repair --accept {found['id']}" in found["next"] and not found["repairable"]
         assert keep.repair(accept=[found["id"]], home=world.home)["audit"]["clean"]
-        assert told(keep) == []
+        assert make_fault(keep) == []
         with shared.open("a") as file:
             file.write(f"3 claude Stop OSError: no space (keep {world.root}2)\n")
-        assert told(keep) == [], "another keep's loss is not ours"
+        assert make_fault(keep) == [], "another keep's loss is not ours"
         with shared.open("a") as file:
             file.write(f"4 claude Stop OSError: no space (keep {world.root})\n")
-        assert len(told(keep)) == 1, "a new loss is told"
+        assert len(make_fault(keep)) == 1, "a new loss is told"
 
 
 def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: World) -> None:

@@ -244,7 +244,7 @@ def test_another_keeps_lines_in_a_file_that_both_write_are_no_hands_work(world: 
 def test_what_is_just_being_published_is_no_fault(world: World) -> None:
     """Beside writers: nothing is told of a page while somebody holds their lock, nor of what went on meanwhile."""
     page, text = world.page, world.page.read_bytes()
-    with publish.alone(HOST, str(world.root)):
+    with publish.lock_pages(HOST, str(world.root)):
         page.unlink()
         assert world.notices() == []
     assert world.classes() == ["page_unwritten"]

@@ -13,8 +13,8 @@ import pytest
 
 from dreamkeep.errors import Busy, NoSpace, NotDurable, ReadOnly, from_os
 from dreamkeep.event import Ids, rfc3339
-from dreamkeep.held import hold, is_held, sweep
 from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, read_file, replace_file, write_new
+from dreamkeep.host.liveness import hold, is_held, sweep
 
 from .faults import LOSSES, FragileHost, cut_at_every_step
 

@@ -686,8 +686,8 @@ def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> No
     class Hasty(RealHost):
         times = 0
 
-        def imitate(self, path_: str, like: str) -> None:
-            super().imitate(path_, like)
+        def copy_mode(self, path_: str, like: str) -> None:
+            super().copy_mode(path_, like)
             if self.times < 3:
                 self.times += 1
                 path.write_text(json.dumps({"a": self.times + 1}))
@@ -702,7 +702,7 @@ def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> No
     class Restless(RealHost):
         times = 0
 
-        def imitate(self, path_: str, like: str) -> None:
+        def copy_mode(self, path_: str, like: str) -> None:
             self.times += 1
             path.write_text(json.dumps({"b": self.times}))
 

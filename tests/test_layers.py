@@ -26,7 +26,7 @@ LAYERS = [
     {"journal", "session", "memory"},
     {"secrets"},
     {"agents"},
-    {"config", "host", "held", "net", "child"},
+    {"config", "host"},
     {"event", "errors"},
 ]
 #: Modules of an agent's folder that lie above the others: they are built of what capture and recovery offer, and these load them
@@ -35,7 +35,6 @@ HIGHER = ("setup", "recovery")
 #: `errors` is there for everybody.
 TOGETHER = [
     KEEP,
-    {"host", "held"},
     {"event", "errors"},
     {"surfaces", "__main__"},
 ]
@@ -134,7 +133,7 @@ def test_integrations_see_keep_and_what_it_hands_out(file: Path) -> None:
     """`capture.items` is what `Keep.items` gives; `held` says what a forked child must not inherit."""
     for module, _ in imports(file):
         if module.startswith("dreamkeep"):
-            assert module in {"dreamkeep.keep", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
+            assert module in {"dreamkeep.keep", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.host.liveness"}, module
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
@@ -151,7 +150,7 @@ def test_third_parties_are_used_where_the_picture_says_and_loaded_late(file: Pat
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
     name = str(file.relative_to(PACKAGE))
-    if name in ("host.py", "held.py", "net.py", "child.py"):
+    if name.startswith("host/"):
         return
     used = {module.partition(".")[0] for module, _ in imports(file)} & OS_MODULES
     assert used <= OS_EXCEPTIONS.get(name, set()), used

@@ -16,7 +16,7 @@ from dreamkeep import Keep
 from dreamkeep.agents.hermes_webui.recovery import documents as webui
 from dreamkeep.agents.hermes_webui.recovery import repair as mend_webui
 from dreamkeep.agents.hermes_webui.recovery.audit import audit_webui
-from dreamkeep.agents.hermes_webui.recovery.rows import held, sidecar
+from dreamkeep.agents.hermes_webui.recovery.rows import read_database_session, sidecar
 from dreamkeep.host import RealHost, make_folders, read_file, replace_file
 from dreamkeep.recovery.faults import CLASSES
 from dreamkeep.recovery.repair.ledger import Ledger
@@ -344,7 +344,7 @@ def test_text_that_is_no_utf8_and_json_that_is_none_are_kept_as_far_as_they_go()
 
 
 def test_a_row_that_is_not_there_is_no_session(web: Web) -> None:
-    assert held(RealHost(), str(web.database), "nobody") is None
+    assert read_database_session(RealHost(), str(web.database), "nobody") is None
 
 
 # -- somebody else at work

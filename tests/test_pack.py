@@ -786,7 +786,7 @@ def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_
         return [rendered.Wanted(name, ((f"/{name}", True),), version) for name in ("one", "two")]
 
     def render(host: FragileHost, version: str) -> None:
-        with rendered.alone(host, "/keep"):
+        with rendered.lock_packs(host, "/keep"):
             rendered.PackShelf(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
 
     def found(host: FragileHost) -> dict[str, str]:

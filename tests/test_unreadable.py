@@ -18,7 +18,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.gemini import writer
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.capture.links import judge
+from dreamkeep.capture.links import why_not_followed
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.dream.pages.retired import left_over
 from dreamkeep.host import FolderEntry, RealHost, Stat
@@ -269,7 +269,7 @@ def at(owner: int, **more: Any) -> Stat:
 def test_a_link_is_followed_to_files_and_folders_of_its_user_only(
     link: int, target: Stat, file_system: str, user: int, why: str
 ) -> None:
-    assert judge(at(link, is_link=True), target, file_system, user) == why
+    assert why_not_followed(at(link, is_link=True), target, file_system, user) == why
 
 
 class Owned(RealHost):

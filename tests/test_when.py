@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.dream.schedule import SESSION_COUNT, TIME_ELAPSED, due, eligibility, given_up, may_retry, told, waiting
+from dreamkeep.dream.schedule import (
+    SESSION_COUNT,
+    TIME_ELAPSED,
+    describe_given_up,
+    due,
+    eligibility,
+    given_up,
+    may_retry,
+    waiting,
+)
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed
 
 NOW = "2026-03-10T12:00:00Z"
@@ -94,5 +103,5 @@ def test_what_one_backend_failed_at_too_often_another_one_may_try() -> None:
         "retry_after_failure",
     ]
     assert eligibility(failed._replace(backend=""), max_attempts=5, backend="rules") == "poisoned"
-    assert given_up([failed], max_attempts=5, backend="rules") == [] and told([]) == ""
-    assert told(given_up([failed], max_attempts=5)).endswith("the dream crashed while reading it")
+    assert given_up([failed], max_attempts=5, backend="rules") == [] and describe_given_up([]) == ""
+    assert describe_given_up(given_up([failed], max_attempts=5)).endswith("the dream crashed while reading it")

@@ -120,19 +120,19 @@ class _Guarded:
 
 
 def discovery(name: str) -> Discovery:
-    found: Discovery = load(_known(name), "discovery")
+    found: Discovery = load(_find_agent(name), "discovery")
     return found
 
 
 def writer(name: str) -> TalkWriter | None:
     """None when sessions are not converted for that agent."""
-    agent = _known(name)
+    agent = _find_agent(name)
     made: TalkWriter | None = load(agent, "writer") if agent.writer else None
     return made
 
 
 def row_habits(name: str) -> RowHabits:
-    made: RowHabits = load(_known(name), "row_habits").HABITS
+    made: RowHabits = load(_find_agent(name), "row_habits").HABITS
     return made
 
 
@@ -141,7 +141,7 @@ def load(agent: Agent, kind: str) -> Any:
     return import_module(f"{agent.package}.{getattr(agent, kind)}")
 
 
-def _known(name: str) -> Agent:
+def _find_agent(name: str) -> Agent:
     found = find(name)
     if found is None:
         raise KeyError(name)

@@ -14,7 +14,7 @@ from typing import Any
 from dreamkeep.capture.hooks import spool
 from dreamkeep.capture.hooks.drain import IDS, LOCK, named_session
 from dreamkeep.event import Event, Kind, RawChunk
-from dreamkeep.host import Host, alone, read_file
+from dreamkeep.host import Host, exclusive_lock, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, bodies
@@ -48,7 +48,7 @@ def forget_spooled(host: Host, root: str, session: str) -> None:
     """Calls that wait, and batches that a drainer left. Under its lock: what it has in its hands it journals, and is refused."""
     if host.stat(f"{root}/{spool.SPOOL}") is None:
         return
-    with alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S):
+    with exclusive_lock(host, f"{root}/{LOCK}", wait_s=_WAIT_S):
         folder = f"{root}/{spool.SPOOL}"
         for name in spool.names(host, root):
             if not spool.is_batch(name):

@@ -64,7 +64,7 @@ _DRAIN = (
 def main(words: list[str], flag: str = "") -> None:
     """`words`: AGENT EVENT [KEEP], and whatever else the agent's shell made of the command. `flag`: a keep that a user named."""
     agent, event, given = [*words, "", "", ""][:3]
-    agent, event = _plain(agent if agent != "auto" else _who_calls()), _plain(event)
+    agent, event = _file_word(agent if agent != "auto" else _who_calls()), _file_word(event)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         # A few milliseconds from the end anyway; half a payload would be of no use to anybody.
         _signal.signal(number, _signal.SIG_IGN)
@@ -91,7 +91,7 @@ def _take(keep: str, agent: str, event: str) -> None:
         _start_drainer(keep)
 
 
-def _plain(word: str) -> str:
+def _file_word(word: str) -> str:
     """What may stand in a file's name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word[:64])
 
@@ -304,7 +304,7 @@ def _text_for(packs: str, agent: str, said: dict[str, object], index: bytes) -> 
     if said.get("source") in _GOES_ON:
         return ""
     cwd, session = said.get("cwd"), said.get("session_id")
-    if said.get("source") == "compact" and isinstance(session, str) and session and _plain(session) == session:
+    if said.get("source") == "compact" and isinstance(session, str) and session and _file_word(session) == session:
         try:
             return _file(f"{packs}/after~{agent}~{session}.md").decode()
         except FileNotFoundError:

@@ -329,7 +329,7 @@ class Ingest:
         """How a session began, for a journal that lost it and still carries it. `facts`: of its transcript."""
         parent = self._journals.writer(session).carried("lineage:subagent")
         edges = [self._edge("subagent", str(parent), _BELOW_ITS_PARENT)._replace(carry=None)] if parent else []
-        self._journals.append(session, [*self._openings.again(session, facts), *edges])
+        self._journals.append(session, [*self._openings.repeat_opening(session, facts), *edges])
 
     def tell_again(self, source: Source) -> None:
         """What a source is, for a journal that lost it and still carries how far it was read."""

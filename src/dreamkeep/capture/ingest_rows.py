@@ -190,7 +190,7 @@ class _RowSession:
         done = IngestOutcome(source.agent, source.path, self._session)
         if word == f"rows {mark}":
             return done
-        known = self._known() if word is not None else {}
+        known = self._find_versions() if word is not None else {}
         self._doubted = bool(known) and (
             self._doubted or rows.missing(ingest.host, source.agent, source.path, source.session, known)
         )
@@ -246,7 +246,7 @@ class _RowSession:
         masked = [line for line, own in zip(lines, kept, strict=True) if line is not own]
         return pack({**about, "versions": dict(map(database.key_of, masked))} if masked else about, kept)
 
-    def _known(self) -> dict[str, str]:
+    def _find_versions(self) -> dict[str, str]:
         """What the journal holds: for each row the version it was last seen in. One that was masked does not tell it itself."""
         folder = f"{self._ingest.root}/{folder_of(self._session)}"
         found: dict[str, str] = {}

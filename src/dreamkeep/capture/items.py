@@ -121,21 +121,21 @@ def kind_of(item: object) -> str:
     return "prompt" if is_prompt(item) else "answer" if is_answer(item) else "result" if is_result(item) else "other"
 
 
-def plain(value: object) -> Any:
+def copy_json(value: object) -> Any:
     """A copy that is JSON data through and through: nothing that would come back as something else."""
     try:
-        return _plain(value)
+        return _copy_value(value)
     except RecursionError:
         raise Refused("it is nested too deeply", where="an item of a session", next="Nest at most about 100 levels.") from None
 
 
-def _plain(value: object) -> Any:
+def _copy_value(value: object) -> Any:
     if value is None or type(value) in (str, bool, int, float):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _copy_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_copy_value(one) for one in value]
     for base in (str, bool, int, float):
         if isinstance(value, base):
             return base(value)

@@ -21,11 +21,11 @@ def refusal(host: Host, path: str) -> str:
     if link is None or target is None:
         return ""
     real = host.real_path(path)
-    why = judge(link, target, host.file_system(real), host.user())
+    why = why_not_followed(link, target, host.file_system(real), host.user())
     return f"it is a symbolic link to `{real}`, {why}, so it is not followed. Put the file itself in its place." if why else ""
 
 
-def judge(link: Stat, target: Stat, file_system: str, user: int) -> str:
+def why_not_followed(link: Stat, target: Stat, file_system: str, user: int) -> str:
     """Why a link to this target is not followed; empty when it is. Pure."""
     if not (target.is_file or target.is_folder):
         return "which is a device, a pipe or a socket"

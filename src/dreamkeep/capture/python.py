@@ -14,8 +14,8 @@ from typing import Any
 
 from dreamkeep.errors import Refused, from_os
 from dreamkeep.event import Body, Carry, Ids, Kind
-from dreamkeep.held import HeldLock, hold, is_held, notice_forks, sweep
 from dreamkeep.host import Host, make_folders
+from dreamkeep.host.liveness import HeldLock, hold, is_held, notice_forks, sweep
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
 from dreamkeep.session.turns import SETTLED

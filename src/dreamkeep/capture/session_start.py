@@ -51,7 +51,7 @@ class Openings:
         where: Carry = {"cwd": cwd, "project": project} if cwd else {}
         return [self._event(Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1, **where})]
 
-    def again(self, session: str, facts: Iterable[Fact]) -> list[Event]:
+    def repeat_opening(self, session: str, facts: Iterable[Fact]) -> list[Event]:
         """The same, said by what the journal still carries. It carries nothing itself, else it would be a replay."""
         known = self._journals.writer(session).all_carried()
         cwd, project = str(known.get("cwd") or ""), str(known.get("project") or "")

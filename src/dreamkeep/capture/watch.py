@@ -72,7 +72,7 @@ class Watching:
         self._next_round = 0.0
         self._next_save = now_s() + _SAVE_S
         #: What was told of sources that can't be captured now.
-        self._told: dict[tuple[str, str], str] = {}
+        self._watch_changes: dict[tuple[str, str], str] = {}
         #: Places that could not be looked through in the last round.
         self._troubles: list[str] = []
 
@@ -110,11 +110,11 @@ class Watching:
     def _is_news(self, outcome: IngestOutcome) -> bool:
         """Not what has been said: a source that can't be captured now is met again at each round."""
         key = (outcome.path, outcome.session)
-        before = self._told.pop(key, None)
+        before = self._watch_changes.pop(key, None)
         if outcome.problem is None:
             return True
-        self._told[key] = outcome.state if outcome.state == "paused" else outcome.problem
-        return before != self._told[key] or bool(outcome.new_events)
+        self._watch_changes[key] = outcome.state if outcome.state == "paused" else outcome.problem
+        return before != self._watch_changes[key] or bool(outcome.new_events)
 
     def _places(self) -> list[str]:
         found = (place for agent in self._agents for place in places(agent, self._home, self._environment))
@@ -128,7 +128,7 @@ class Watching:
 
     def _listen(self, watched: list[str]) -> Iterator[IngestOutcome | None]:
         """Until the places change, or it is time for a round."""
-        changes = _told(watched)
+        changes = _watch_changes(watched)
         if changes is None:
             self._polling = True
             return
@@ -173,7 +173,7 @@ def _folder(place: str) -> str:
     return os.path.dirname(place) if place.endswith((".db", ".sqlite")) else place
 
 
-def _told(watched: list[str]) -> Iterator[list[str]] | None:
+def _watch_changes(watched: list[str]) -> Iterator[list[str]] | None:
     """Paths that changed, as the file system tells; an empty list now and then. None when it can't tell."""
     try:
         import watchfiles

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dreamkeep.host import alone, read_file, replace_file
+from dreamkeep.host import exclusive_lock, read_file, replace_file
 
 if TYPE_CHECKING:
     from dreamkeep.host import Host
@@ -25,7 +25,7 @@ class Leases:
     def __init__(self, host: Host, root: str) -> None:
         self._host, self._root = host, root
 
-    def held(self, *, but: str = "") -> frozenset[str]:
+    def held_sessions(self, *, but: str = "") -> frozenset[str]:
         """Sessions that others than `but` hold now."""
         now = self._host.now()
         return frozenset(session for session, (by, until) in self._all().items() if until > now and by != but)
@@ -36,7 +36,7 @@ class Leases:
 
     def take(self, sessions: Iterable[str], by: str, seconds: int) -> None:
         """`by` holds these from now on, and no others."""
-        with alone(self._host, f"{self._root}/{_LOCK}", wait_s=_WAIT_S):
+        with exclusive_lock(self._host, f"{self._root}/{_LOCK}", wait_s=_WAIT_S):
             until = self._host.now() + seconds * 1_000_000_000
             others = {session: lease for session, lease in self._all().items() if lease[0] != by}
             self._write({**others, **dict.fromkeys(sessions, (by, until))})

@@ -143,7 +143,7 @@ class Dreaming:
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
             recorded = with_ended(life, ended, rfc3339(self._host.now()))
-        held = self.leases.held(but=holder)
+        held = self.leases.held_sessions(but=holder)
         chosen = self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held, again=again)
         return chosen._replace(again=again)
 
@@ -217,7 +217,7 @@ class Dreaming:
 
     def busy(self) -> bool:
         """Whether somebody dreams now. Changes nothing."""
-        from dreamkeep.held import is_held
+        from dreamkeep.host.liveness import is_held
 
         return is_held(self._host, f"{self._root}/{LOCK}")
 

@@ -79,7 +79,7 @@ def reason(of: Dreamed) -> str:
     return of.failure or "the dream crashed while reading it"
 
 
-def told(found: Sequence[Dreamed]) -> str:
+def describe_given_up(found: Sequence[Dreamed]) -> str:
     """What is given up, in words; "" for nothing."""
     if not found:
         return ""

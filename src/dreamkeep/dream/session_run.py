@@ -78,26 +78,26 @@ class Deletions:
         self._tombs = Tombstones(host, root, at.position if at else None, dead, self._hear)
         self.forget = forget
         self._ours: set[str] = set()
-        self._told = False
+        self._redact_reason = False
 
     def has(self, session: str) -> bool:
         return self._tombs.has(session)
 
-    def ours(self, events: Iterable[Event]) -> None:
+    def note_own(self, events: Iterable[Event]) -> None:
         """What we are about to append: nobody else's."""
         self._ours.update(event.id for event in events)
 
     def others_told(self) -> bool:
         """Whether somebody else changed what is remembered since this was asked last: a note, an edited page, an agent's tag."""
         self._tombs.follow()
-        told, self._told = self._told, False
+        told, self._redact_reason = self._redact_reason, False
         return told
 
     def _hear(self, event: Event) -> None:
         if event.id in self._ours:
             self._ours.discard(event.id)
         elif event.kind.partition(".")[0] in _TELLING or event.kind in _UNSAYING:
-            self._told = True
+            self._redact_reason = True
 
 
 class SessionRun:
@@ -167,7 +167,7 @@ class SessionRun:
             self._spent = self._spent or self._parts.spent(self._used)
             self._following = scope.sessions[n:]
             try:
-                done = self._put_off(one, self._spent) if self._spent else self._one(one)
+                done = self._put_off(one, self._spent) if self._spent else self._dream_session(one)
             except KeyboardInterrupt:
                 self._leave_off(scope, scope.sessions[n - 1 :])
                 raise
@@ -199,7 +199,7 @@ class SessionRun:
         if not events:
             return
         if self._deletions:
-            self._deletions.ours(events)
+            self._deletions.note_own(events)
         self._append(events)
         for event in events:
             before = len(suggestions(self.memory.notes.values())) if event.kind == Kind.DREAM_SHELVED else 0
@@ -271,7 +271,7 @@ class SessionRun:
 
     # -- one session
 
-    def _one(self, one: Dreamed) -> SessionResult:
+    def _dream_session(self, one: Dreamed) -> SessionResult:
         try:
             return self._dreamed(one) if self._reader is None else self._read_by_model(one, self._reader)
         except (DreamkeepError, OSError) as problem:
@@ -280,11 +280,11 @@ class SessionRun:
             return self._failed(one, f"{type(problem).__name__}: {problem}")
 
     def _failed(self, one: Dreamed, why: str) -> SessionResult:
-        why = self._told(why)
+        why = self._redact_reason(why)
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
         return SessionResult(one.session, FAILED, why, [read], Usage(), Counter())
 
-    def _told(self, why: str) -> str:
+    def _redact_reason(self, why: str) -> str:
         """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
         return self._parts.redact(why[:20_000])[:1000]
 
@@ -302,7 +302,7 @@ class SessionRun:
         usage, dropped, failure, heard = Usage(), Counter[str](), "", set[int]()
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
         for n, piece in enumerate(pieces, 1):
-            given = self._given(summary, piece, (n, len(pieces)), task)
+            given = self._make_given(summary, piece, (n, len(pieces)), task)
             try:
                 answer = self._parts.backend.backfill(given)
                 if isinstance(answer, Answer):
@@ -313,7 +313,7 @@ class SessionRun:
                 usage = usage.plus(spent_before(problem))
                 if self._stops(problem):
                     break
-                failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
+                failure = failure or self._redact_reason(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
             trusted = self._parts.trusted
             made = checked(proposals, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
@@ -382,7 +382,7 @@ class SessionRun:
                     _never_enough(piece.problem)
                 if self._stops(piece.problem):
                     break
-                failure = failure or self._told(f"part {n}: {type(piece.problem).__name__}: {piece.problem}")
+                failure = failure or self._redact_reason(f"part {n}: {type(piece.problem).__name__}: {piece.problem}")
                 continue
             heard.add(n)
             dropped.update(piece.dropped)
@@ -488,9 +488,9 @@ class SessionRun:
     def _stops(self, problem: Exception) -> bool:
         """Whether nothing more may be asked in this run, or nobody is there to be asked."""
         if isinstance(problem, NoAnswer) and problem.nobody:
-            self._nobody = self._spent = self._told(str(problem))
+            self._nobody = self._spent = self._redact_reason(str(problem))
         elif isinstance(problem, OverBudget) and not problem.never:
-            self._spent = self._told(str(problem))
+            self._spent = self._redact_reason(str(problem))
         return bool(self._spent)
 
     def _concluded(
@@ -548,7 +548,7 @@ class SessionRun:
         whole = _CUT.sub("…", " ".join(summary.title.split()))
         return self._parts.redact(whole)[:120] or summary.id
 
-    def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
+    def _make_given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
         others = self._open_tasks(summary.project, task.id)
         tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)

@@ -197,7 +197,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
             if not (session := named(event)):
                 continue
             if event.kind == Kind.SESSION_DELETED:
-                store.bury(session, event.at)
+                store.mark_deleted(session, event.at)
                 # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
                 store.forget(folder_of(session))
             else:

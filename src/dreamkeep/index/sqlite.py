@@ -378,7 +378,7 @@ class SqliteStore(Searching):
             self._db.set_busy_timeout(_BRIEFLY_MS)
         raise Busy("another program is reading the index", where=self.path, next="Close it; the next writer finishes this.")
 
-    def bury(self, session: str, at: str) -> None:
+    def mark_deleted(self, session: str, at: str) -> None:
         with translated(self.path):
             self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?)", (session, at))
 

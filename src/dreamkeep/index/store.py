@@ -108,7 +108,7 @@ class Store(Searchable, Protocol):
     def shred(self, sleep: Callable[[float], None]) -> None:
         """Leave no byte of what was forgotten in the store's files. `sleep`: how to wait for others who are at them."""
 
-    def bury(self, session: str, at: str) -> None:
+    def mark_deleted(self, session: str, at: str) -> None:
         """Remember a tombstone."""
 
     def lift(self, session: str) -> None: ...

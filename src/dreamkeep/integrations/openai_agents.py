@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from dreamkeep.capture.items import Items, kind_of, plain
+from dreamkeep.capture.items import Items, copy_json, kind_of
 from dreamkeep.errors import BadUsage
-from dreamkeep.held import notice_forks
+from dreamkeep.host.liveness import notice_forks
 from dreamkeep.keep import Keep
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class DreamkeepSession:
         return await self._settle(self._submit(lambda items: items.now(limit)))
 
     async def add_items(self, items: Sequence[Any]) -> None:
-        given: list[Any] = plain(items)  # now: whoever gave them may change them while they are written
+        given: list[Any] = copy_json(items)  # now: whoever gave them may change them while they are written
         if given:
             run, over = self._run_of(given)
             await self._settle(self._submit(lambda kept: kept.add(given, run=run.id, over=over)))
@@ -98,7 +98,7 @@ class DreamkeepSession:
 
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
         """What the SDK's compaction asks a session for that can do it in one step: no crash leaves it cleared."""
-        given: list[Any] = plain(items)
+        given: list[Any] = copy_json(items)
         await self._settle(self._submit(lambda kept: kept.add(given, run="", instead=True)))
         return True
 

@@ -223,7 +223,7 @@ class Reading:
         suspect = frame["kind"] == Kind.PART_OPENED and _check_head(frame, f"{self._folder}/{parts.name(part)}")
         self._careful = self._careful or suspect
         if here <= seq:
-            yield from self._again(frame, offset, size)
+            yield from self._read_earlier_seq(frame, offset, size)
             return
         missing = (SeqRange(seq + 1, here - 1),) if here > seq + 1 else ()
         self._missing.extend(missing)
@@ -244,7 +244,7 @@ class Reading:
         else:
             self.passed.add((here, frame["crc"]))
 
-    def _again(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
+    def _read_earlier_seq(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
         """A seq that should be behind us: displaced (its place was empty), doubled, or used twice."""
         part = self._place.part
         here = frame["seq"]

@@ -318,7 +318,7 @@ def _update(
     known: Witness | None = None,
 ) -> None:
     """`anew`: what is taken out must not stand in the file any more. `sweep`: nor in what a crash left beside it."""
-    with held(host, root) as handle:
+    with lock_witness(host, root) as handle:
         if known is None or known.at is None or host.stat(f"{root}/{FILE}") != known.at:
             known = _read(host, root, made=False)
         news = {name: found for name, found in change(known.seen).items() if found != known.seen.get(name, [])}
@@ -336,7 +336,7 @@ def _update(
 
 
 @contextmanager
-def held(host: Host, root: str) -> Iterator[int]:
+def lock_witness(host: Host, root: str) -> Iterator[int]:
     """While nobody else reads or writes it."""
     make_folders(host, f"{root}/{FOLDER}")
     handle = host.open_lock(f"{root}/{LOCK}")

@@ -182,7 +182,7 @@ class Writer:
     def _mend(self, written: PendingAppend, failure: OSError) -> None:
         """A failure seals the part; the frames get another chance in a new one."""
         for _ in range(_CHANCES):
-            written = self._locked(self._bequeath, written)
+            written = self._locked(self._move_to_successor, written)
             try:
                 self._sync(written.part, written.end)
                 return
@@ -207,7 +207,7 @@ class Writer:
                 raise
             part.synced = written
 
-    def _bequeath(self, written: PendingAppend) -> PendingAppend:
+    def _move_to_successor(self, written: PendingAppend) -> PendingAppend:
         """Move frames out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
         old = written.part
         if old.heir is None and self._current.number == old.number:
@@ -391,7 +391,7 @@ class Writer:
         fresh = []
         carry = self._carry
         for event in events:
-            new = not (event.carry and _said(carry, event.carry))
+            new = not (event.carry and _is_replay(carry, event.carry))
             fresh.append(new)
             if new and event.carry:
                 carry = {**carry, **event.carry}
@@ -542,7 +542,7 @@ class Writer:
         host.sync_folder(os.path.dirname(self.folder))
 
 
-def _said(known: Carried, carry: Carry) -> bool:
+def _is_replay(known: Carried, carry: Carry) -> bool:
     """A cursor that was reached, or nothing but words that stand already: a replay."""
     cursors = [(key, value) for key, value in carry.items() if isinstance(value, int)]
     if cursors:

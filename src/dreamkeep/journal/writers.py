@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
-from dreamkeep.held import notice_forks
 from dreamkeep.host import Host, make_folders
+from dreamkeep.host.liveness import notice_forks
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.witness import Sighting, note_quietly

@@ -264,8 +264,8 @@ def _other_measure(new: StatementForm, old: StatementForm) -> bool:
                 return True  # `60 Hz tick`, `the tick is 30 Hz`: behind the number it is what is counted
             if not _nested(a.about, b.about):
                 continue  # the timeout of the one, and of the other
-            theirs = _plain(old.loose[b.clause]) - _GENERIC - {b.number + b.unit, b.unit}
-            shared = theirs & _plain(new.loose[a.clause])
+            theirs = _plain_terms(old.loose[b.clause]) - _GENERIC - {b.number + b.unit, b.unit}
+            shared = theirs & _plain_terms(new.loose[a.clause])
             if beside or (len(shared) >= 2 and len(shared) * 5 >= len(theirs) * 3):
                 return True
     return False
@@ -292,7 +292,7 @@ def _replaces(new: StatementForm, old: StatementForm) -> bool:
 def _denied(new: StatementForm) -> Iterator[frozenset[str]]:
     for clause in new.loose if len(new.loose) > 1 else ():
         if clause and all(depth == 1 for _, depth in clause):
-            yield _plain(clause)
+            yield _plain_terms(clause)
     if new.heard & w.MOVES:
         yield from (
             frozenset((stem.removeprefix("from>"),))
@@ -339,7 +339,7 @@ def _reframes(new: StatementForm, old: StatementForm) -> bool:
     return len(left) <= 1 and len(again) >= 2 and bool(again - _GENERIC)
 
 
-def _plain(clause: Iterable[Term]) -> frozenset[str]:
+def _plain_terms(clause: Iterable[Term]) -> frozenset[str]:
     return frozenset(stem for stem, _ in clause)
 
 

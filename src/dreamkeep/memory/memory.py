@@ -304,7 +304,7 @@ class Memory:
     def _judged(self, event: Event, body: Mapping[str, Any]) -> None:
         if event.kind == Kind.INSIGHT_CONFIRMED and "note" in body and str(body["id"]) not in self.insights:
             # It fell with its run; the note that the user named is the user's own now.
-            was = self._held(event, {**body, "id": body["note"]})
+            was = self._note_for(event, {**body, "id": body["note"]})
             self._confirmed(event.at, was, str(body.get("reason", "")))
             return
         found = self.insights[str(body["id"])]
@@ -436,7 +436,7 @@ class Memory:
             last_at=times[-1] if times else was.last_at,
         )
 
-    def _held(self, event: Event, body: Mapping[str, Any]) -> Note:
+    def _note_for(self, event: Event, body: Mapping[str, Any]) -> Note:
         """The note that something is done to. Where the run that gave it was undone, a user's hand on it has made it the user's
         own; what a run did to it fell with it (KeyError: its event does not say what it was)."""
         id = str(body["id"])
@@ -453,7 +453,7 @@ class Memory:
     def _ended(self, event: Event, body: Mapping[str, Any]) -> None:
         if event.kind == Kind.NOTE_EXPIRED and self._is_young(body):
             return
-        was = self._held(event, body)
+        was = self._note_for(event, body)
         state = _ENDS[event.kind]
         if was.state == note.SUGGESTED and body.get("rejected") is True:
             state = note.REJECTED
@@ -463,14 +463,14 @@ class Memory:
             self._put(NOTES, was.id, was.after(event.at, state, str(body.get("reason", "")), run, state=state, by=by))
 
     def _edited(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self._held(event, body)
+        was = self._note_for(event, body)
         words = {"was": str(body.get("was") or was.text), "text": str(body["text"])}
         # The file that it was promoted to has the old words.
         now = was.after(event.at, "edited", str(body.get("reason", "")), **words, author=i.USER, promoted="")
         self._put(NOTES, was.id, now)
 
     def _pinned(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self._held(event, body)
+        was = self._note_for(event, body)
         pinned = event.kind == Kind.NOTE_PINNED
         if was.pinned != pinned:
             why = str(body.get("reason", ""))
@@ -478,7 +478,7 @@ class Memory:
 
     def _promoted(self, event: Event, body: Mapping[str, Any]) -> None:
         """The user put it into a file of his own: that is a hand on it."""
-        was, file = self._held(event, body), str(body["file"])
+        was, file = self._note_for(event, body), str(body["file"])
         if was.promoted != file:
             self._put(NOTES, was.id, was.after(event.at, "promoted", str(body.get("reason", "")), promoted=file))
 
@@ -499,7 +499,7 @@ class Memory:
             self._put(TASKS, id, made)
 
     def _held_task(self, body: Mapping[str, Any]) -> Task:
-        """As `_held`: a task whose run was undone is the user's own by the user's hand on it. (KeyError: an event of an older
+        """As `_note_for`: a task whose run was undone is the user's own by the user's hand on it. (KeyError: an event of an older
         version does not say what the task was.)"""
         id = str(body["id"])
         if id not in self.tasks:

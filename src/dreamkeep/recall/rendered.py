@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from dreamkeep.host import Host, make_folders, read_file, replace_file
-from dreamkeep.host import alone as host_alone
+from dreamkeep.host import exclusive_lock as host_alone
 from dreamkeep.memory.insight import digest
 
 FOLDER = "state/packs"
@@ -51,7 +51,7 @@ def wanted_at_all(host: Host, root: str) -> bool:
     return any(host.stat(f"{root}/{name}") is not None for name in (FOLDER, "spool", "state/init"))
 
 
-def alone(host: Host, root: str) -> AbstractContextManager[None]:
+def lock_packs(host: Host, root: str) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 

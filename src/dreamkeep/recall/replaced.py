@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from dreamkeep.index.searching import Remembered, Within
 from dreamkeep.index.store import Store
-from dreamkeep.recall.found import MESSAGE, NOTE, FoundItem, is_within, learned, message, numbers_of
+from dreamkeep.recall.hits import MESSAGE, NOTE, FoundItem, is_within, learned, message, numbers_of
 
 _LONGEST_CHAIN = 50
 _OLD = 0.6

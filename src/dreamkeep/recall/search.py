@@ -19,8 +19,8 @@ from dreamkeep.index.store import Store
 from dreamkeep.index.words import Term
 from dreamkeep.recall import fuse
 from dreamkeep.recall.embed import Array, Embedder
-from dreamkeep.recall.found import INSIGHT, MESSAGE, NOTE, FoundItem, is_within, learned, message
 from dreamkeep.recall.fuse import HitFeatures
+from dreamkeep.recall.hits import INSIGHT, MESSAGE, NOTE, FoundItem, is_within, learned, message
 from dreamkeep.recall.query import Query
 from dreamkeep.recall.replaced import settled
 from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
@@ -85,7 +85,7 @@ class Search:
         self._query = query
         self._within = within
         self._now = now
-        self._terms = _known(store, query.terms)
+        self._terms = _find_terms(store, query.terms)
         self._nearest = meaning.nearest if meaning else None
         self._asked: Array = None
         #: For each term that says something its weight, and which messages hold it.
@@ -124,7 +124,7 @@ class Search:
         weights = fuse.WORDS if self._asked is None else fuse.HYBRID
         many = _JUDGED if self._asked is None else _JUDGED_BY_MEANING
         judged = self._first(part, near, sessions, weights)[: max(many, 3 * limit)]
-        seen = self._judge(judged, part, sessions, weights)
+        seen = self._score(judged, part, sessions, weights)
         top = max((score for score, _ in seen), default=0.0)
         if top <= 0:
             top = 1.0
@@ -189,7 +189,7 @@ class Search:
         spreads = [(weight, Counter([no >> SESSION_BITS for no in held])) for weight, held in self._holders]
         return fuse.session_scores(spreads, sizes)
 
-    def _judge(
+    def _score(
         self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: HitFeatures
     ) -> list[tuple[float, Head]]:
         around = self._store.around(nos, _REACH)
@@ -250,7 +250,7 @@ def _ordered(found: Iterable[FoundItem]) -> list[FoundItem]:
     return hits
 
 
-def _known(store: Store, terms: Sequence[Term]) -> _Terms:
+def _find_terms(store: Store, terms: Sequence[Term]) -> _Terms:
     """A word that nothing holds is looked for as the beginning of one: people type parts of names."""
     total = store.indexed_messages()
     common = min(max(_COMMON, total // 20), _COMMON_MOST)

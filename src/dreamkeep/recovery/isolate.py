@@ -26,7 +26,7 @@ TROUBLE = (
 )
 
 
-def each(things: Iterable[T], look: Callable[[T], Iterable[Fault]], told: Callable[[T, str], Fault]) -> Iterator[Fault]:
+def check_each(things: Iterable[T], look: Callable[[T], Iterable[Fault]], told: Callable[[T, str], Fault]) -> Iterator[Fault]:
     """The faults of every thing. `told` makes a fault of what could not be looked at, and why."""
     for thing in things:
         try:

@@ -74,7 +74,7 @@ class Answers:
 
     def _operation(self, n: int, note: str, shown: str) -> dict[str, Any]:
         made = {"operation": "new", "other": "", "why": "", **self.operations.get(note, {})}
-        names = {text: line.partition(" near it: ")[2].partition(",")[0] for line, text in _ours(shown, " near it: ")}
+        names = {text: line.partition(" near it: ")[2].partition(",")[0] for line, text in _find_notes(shown, " near it: ")}
         return {"item": n, **made, "other": names.get(made["other"], made["other"])}
 
 
@@ -106,9 +106,9 @@ def _place_of(quote: Mapping[str, str], lines: Iterable[RequestLine]) -> str:
 
 
 def _numbered(shown: str, sign: str) -> list[tuple[int, str]]:
-    return [(int(line.partition(sign)[2].partition(",")[0]), text) for line, text in _ours(shown, sign)]
+    return [(int(line.partition(sign)[2].partition(",")[0]), text) for line, text in _find_notes(shown, sign)]
 
 
-def _ours(shown: str, sign: str) -> Iterator[tuple[str, str]]:
+def _find_notes(shown: str, sign: str) -> Iterator[tuple[str, str]]:
     """Lines of the request's own with this sign, each with the note below it."""
     return ((line, text) for line, text in pairwise(shown.splitlines()) if line.startswith("==") and sign in line)

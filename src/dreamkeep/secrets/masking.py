@@ -141,7 +141,7 @@ def hides(kept: bytes, line: bytes) -> bool:
 # -- where they are
 
 
-def _found(sites: Sequence[_Site]) -> list[list[Span]]:
+def _find_spans(sites: Sequence[_Site]) -> list[list[Span]]:
     """Stretches of each text, in order."""
     texts = [site.text for site in sites]
     spans = [secrets_in(text) for text in texts]
@@ -326,7 +326,7 @@ def _in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
 
 
 def _masked(line: bytes, sites: Sequence[_Site]) -> bytes:
-    found = _found(sites)
+    found = _find_spans(sites)
     if not any(found):
         return line
     changed = bytearray(line)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.secrets.forms import COMMANDS, FORMS, SAID, SAID_WORDS
 from dreamkeep.secrets.structures import in_kubernetes, in_tables
-from dreamkeep.secrets.words import found as named
+from dreamkeep.secrets.words import find_values as named
 from dreamkeep.secrets.words import machine_made, refers
 
 MARK = "[redacted]"
@@ -154,13 +154,13 @@ def _single(text: str) -> Iterator[Span]:
     for word, pattern in _COMMANDS:
         if word in lower:
             yield from (m.span("s") for m in pattern.finditer(text) if not refers(m["s"], quoted=True) and not _port(m["s"]))
-    yield from _said(text, lower)
+    yield from _find_spoken(text, lower)
     for match in _BASIC.finditer(text) if "basic" in lower else ():
         if _is_basic(match["s"]):
             yield match.span("s")
 
 
-def _said(text: str, lower: str) -> Iterator[Span]:
+def _find_spoken(text: str, lower: str) -> Iterator[Span]:
     """Codes, PINs and logins in sentences: looked for only around the words that tell, and only where there is a digit."""
     around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
     for start, end in joined(around) if around else ():

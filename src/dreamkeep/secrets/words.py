@@ -164,7 +164,7 @@ _PROSE = frozenset(
 )
 
 
-def found(text: str) -> Iterator[tuple[int, int]]:
+def find_values(text: str) -> Iterator[tuple[int, int]]:
     """(start, end) of the values, in order."""
     lower = text.lower() if text.isascii() else text.translate(_LOWER)
     after = 0
@@ -333,7 +333,7 @@ def _secret(strength: str, case: _Case) -> bool:
 def _behind_a_space(strength: str, case: _Case) -> bool:
     value = case.value
     if case.shell:
-        if strength == STRONG and _plain(case.name) in ("pass", "pw") and not _mixed(value):
+        if strength == STRONG and _normalise(case.name) in ("pass", "pw") and not _mixed(value):
             return False  # `--pass next`: how often, or which one
         if strength == STRONG:
             return len(value) >= 4 and value.lower() not in _PROSE and not value.startswith("-")
@@ -378,7 +378,7 @@ def _password(case: _Case) -> bool:
         plain = case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum()
         return machine_made(value) or plain or (mixed and len(value) >= 6 and runs(value) < 4.5)
     if said or "!" in case.between:
-        return (mixed and len(value) >= 6) or (case.quoted and len(value) >= 5 and _plain(case.name) != "pass")
+        return (mixed and len(value) >= 6) or (case.quoted and len(value) >= 5 and _normalise(case.name) != "pass")
     if case.quoted:
         return len(value) >= 4
     if mixed or (len(value) >= 12 and runs(value) < 4):
@@ -400,7 +400,7 @@ def _mixed(value: str) -> bool:
 
 def _names_itself(case: _Case) -> bool:
     """`password=user_password`, `token=TOKEN`: handed on, not said."""
-    value, name = _plain(case.value), _plain(case.name)
+    value, name = _normalise(case.value), _normalise(case.name)
     if value == name or (name.endswith(value) and (len(value) >= 8 or not case.quoted)):
         return True
     if _mixed(case.value) and (runs(case.value) < 4 or _TYPED.fullmatch(case.value)):
@@ -409,7 +409,7 @@ def _names_itself(case: _Case) -> bool:
     return bool(name_like) and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
 
 
-def _plain(name: str) -> str:
+def _normalise(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

@@ -245,7 +245,7 @@ class Fold:
         act = self._ACTS.get(type(fact))
         return act(self, summary, channel, fact) if act else summary
 
-    def _said(self, summary: Summary, channel: str, said: f.Said) -> Summary:
+    def _take_message(self, summary: Summary, channel: str, said: f.Said) -> Summary:
         changes = self._changes
         bit = self._heard("replay" if said.key.startswith(acp.REPLAY) else channel)
         mark = f.COPIED if self._copied else f.INJECTED if _is_pack(said) else said.mark
@@ -415,7 +415,7 @@ class Fold:
         what the transcript tells before it (a session that was there before its hooks, what an agent says to begin with).
         A tap hears everything in its order, also what is in no transcript: there the few that it did not hear move."""
         loose = self._state.pop("loose", ())
-        if other.place < self._told():
+        if other.place < self._last_place():
             if other.heard & ACP:
                 self._put_before(other, loose)
             else:
@@ -431,7 +431,7 @@ class Fold:
             if message is not None and message.place > other.place:
                 self._changes.put(message._replace(base=(seq, n - 1)), key, _twin_of(message))
 
-    def _told(self) -> tuple[int, int]:
+    def _last_place(self) -> tuple[int, int]:
         """The place of what the transcript told last."""
         seq, n = self._state.get("told", (0, 0))
         return seq, n
@@ -468,7 +468,13 @@ class Fold:
             return summary  # told again; it counts where it was copied from
         if prompt is not None and prompt.turn:
             turn, name = self._changes.turn(prompt.turn), prompt.turn  # told again, and known by another name
-        if turn is not None and said is not None and said.turn == name and bit == FILE and (turn.seq, turn.n) < self._told():
+        if (
+            turn is not None
+            and said is not None
+            and said.turn == name
+            and bit == FILE
+            and (turn.seq, turn.n) < self._last_place()
+        ):
             turn = turn._replace(seq=self._seq, n=self._n + 1)  # as its prompt, which comes next
         owners = self._state.get("owners")
         owner = owners[-1][1] if owners and bit == ACP else self._hander
@@ -583,7 +589,7 @@ class Fold:
         return summary
 
     _ACTS: Mapping[type, Callable[[Fold, Summary, str, Any], Summary]] = {
-        f.Said: _said,
+        f.Said: _take_message,
         f.Began: _began,
         f.Settled: _settled,
         f.Rewound: _rewound,

@@ -26,7 +26,7 @@ def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[i
     """A body that holds `about` and the lines. `as_text`: those that are only part of a line, though they may look like JSON."""
     import orjson
 
-    elements = [_plain(line) if n in as_text else element(line) for n, line in enumerate(lines)]
+    elements = [_as_json_text(line) if n in as_text else element(line) for n, line in enumerate(lines)]
     head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
     raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
     return RawChunk(raw, [n for n, (found, line) in enumerate(zip(elements, lines, strict=True)) if found is not line])
@@ -43,10 +43,10 @@ def element(line: bytes) -> bytes:
             return line
         except orjson.JSONDecodeError:
             pass  # not what a strict parser takes: as text, then
-    return _plain(line)
+    return _as_json_text(line)
 
 
-def _plain(line: bytes) -> bytes:
+def _as_json_text(line: bytes) -> bytes:
     import orjson
 
     try:
@@ -92,7 +92,7 @@ def _changed(piece: bytes, change: Callable[[bytes], bytes]) -> bytes:
     now = change(line)
     if now == line:
         return piece
-    return now if piece[:1] == b"{" else _plain(now) if piece[:1] == b'"' else b'["%b"]' % base64.b64encode(now)
+    return now if piece[:1] == b"{" else _as_json_text(now) if piece[:1] == b'"' else b'["%b"]' % base64.b64encode(now)
 
 
 def _bytes(piece: bytes) -> bytes:

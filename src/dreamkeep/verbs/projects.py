@@ -159,12 +159,12 @@ class ProjectVerbs:
         return self._context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
-        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.publish import lock_pages
         from dreamkeep.dream.pages.retired import place, withdraw
 
         path = place(self._root, project, self._context.config["page.target"])
         try:
-            with alone(self._host, self._root):
+            with lock_pages(self._host, self._root):
                 withdraw(self._host, path)
         except OSError as problem:
             raise from_os(problem, "removing the old page", path) from problem

@@ -287,21 +287,21 @@ class Reader:
         key, turn = text(going.get("key")), text(going.get("turn"))
         if role == f.USER:
             return self._user(words, key, turn)
-        return [self._said(role, words, key, turn)]
+        return [self._make_message(role, words, key, turn)]
 
     def _user(self, words: str, key: str, turn: str) -> list[Fact]:
         """Told by the agent: history, a prompt that waited, or the echo of a prompt that we have."""
         if any(_likeness(f.USER, words) == like for _, like in self._turns()):
             return []
         if _is_talk(f.USER, words):
-            return [self._said(f.USER, words, key, turn, f.META)]
+            return [self._make_message(f.USER, words, key, turn, f.META)]
         hooked = _HOOK_WORDS.fullmatch(words)
         if hooked is None:
-            return [self._said(f.USER, words, key, turn)]
-        own = [self._said(f.USER, hooked[1], key, turn)] if hooked[1].strip() else []
-        return [*own, self._said(f.USER, hooked[2], f"{key}:hook", turn, f.HOOK)]
+            return [self._make_message(f.USER, words, key, turn)]
+        own = [self._make_message(f.USER, hooked[1], key, turn)] if hooked[1].strip() else []
+        return [*own, self._make_message(f.USER, hooked[2], f"{key}:hook", turn, f.HOOK)]
 
-    def _said(self, role: str, words: str, key: str, turn: str, mark: str = "") -> f.Said:
+    def _make_message(self, role: str, words: str, key: str, turn: str, mark: str = "") -> f.Said:
         if self._is_history():
             like = _likeness(role, words)
             native = key if key.startswith(("acp:m:", "acp:compaction:")) else f"acp:{like}"
@@ -408,7 +408,7 @@ class Reader:
         return found if self._is_history() else [*found, self._summary(native, whole, f.PARTIAL)]
 
     def _summary(self, native: str, words: str, mark: str) -> f.Said:
-        return self._said(f.SUMMARY, words, f"acp:compaction:{native}", self._turn(), mark)
+        return self._make_message(f.SUMMARY, words, f"acp:compaction:{native}", self._turn(), mark)
 
     def _hermes(self, holder: Mapping[str, Any], *, told: bool) -> list[Fact]:
         """Hermes' word on how often the session was compacted. `told`: an answer to new, load or resume states it, no more."""

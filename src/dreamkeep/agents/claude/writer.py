@@ -100,9 +100,9 @@ class _ClaudeLines:
         if step.kind == t.USER:
             self._line("user", step, message={"role": "user", "content": step.text})
         elif step.kind == t.ASSISTANT:
-            self._said(step, {"type": "text", "text": step.text}, "end_turn" if last else "tool_use")
+            self._write_message(step, {"type": "text", "text": step.text}, "end_turn" if last else "tool_use")
         elif step.kind == t.CALL:
-            self._said(step, {"type": "tool_use", "id": step.id, "name": step.name, "input": step.input}, "tool_use")
+            self._write_message(step, {"type": "tool_use", "id": step.id, "name": step.name, "input": step.input}, "tool_use")
         elif step.kind == t.RESULT:
             result = {"tool_use_id": step.id, "type": "tool_result", "content": step.text, "is_error": step.failed}
             self._line("user", step, message={"role": "user", "content": [result]}, toolUseResult=step.text)
@@ -111,7 +111,7 @@ class _ClaudeLines:
         else:
             self._compacted(step)
 
-    def _said(self, step: TalkStep, block: Mapping[str, Any], stop: str) -> None:
+    def _write_message(self, step: TalkStep, block: Mapping[str, Any], stop: str) -> None:
         self._line("assistant", step, message=self._answer(block, stop, f"{self._message}"))
 
     def _answer(self, block: Mapping[str, Any], stop: str | None, name: str) -> Mapping[str, Any]:

@@ -146,7 +146,7 @@ class Reader:
     def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if isinstance(data.get("$rewindTo"), str):
             self.state.update(turn="", settled=True, count=None)
-            yield f.Rewound(key=self._known(ident(data["$rewindTo"])), all=True)
+            yield f.Rewound(key=self._original_of(ident(data["$rewindTo"])), all=True)
         elif isinstance(data.get("id"), str):
             yield from self._message(data)
         elif isinstance(data.get("$set"), Mapping):
@@ -196,7 +196,7 @@ class Reader:
             squeezed = digest("squeezed", at or "", str(before), str(len(listed)))
             yield _signal(at, squeezed, before, len(listed))
         # The first list of a file: whatever is in it has no line of its own.
-        tell = self._told if self.state.pop("fresh", False) else self._listed
+        tell = self._read_notice if self.state.pop("fresh", False) else self._listed
         for n, message in enumerate(listed):
             if n != summary:
                 yield from tell(message)
@@ -241,14 +241,14 @@ class Reader:
                 self.state["count"] = None if "count" in self.state else 1
         self.state.pop("fresh", None)
         self._latest(message)
-        yield from self._told(message)
+        yield from self._read_notice(message)
 
     def _latest(self, message: Mapping[str, Any]) -> None:
         self.state["latest"] = max(self.state.get("latest", ""), when(message.get("timestamp")) or "")
 
-    def _told(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+    def _read_notice(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         kind = text(message.get("type"))
-        native = self._known(ident(message.get("id")) or digest(_shown(message)))
+        native = self._original_of(ident(message.get("id")) or digest(_shown(message)))
         at = when(message.get("timestamp"))
         if kind == "user":
             yield from self._user(message, native, at)
@@ -342,7 +342,7 @@ class Reader:
 
     # -- what is remembered
 
-    def _known(self, native: str) -> str:
+    def _original_of(self, native: str) -> str:
         """The message that this id is a copy of, or itself."""
         return str(dict(self.state.get("copies", ())).get(native, native))
 

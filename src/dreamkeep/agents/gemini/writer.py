@@ -161,7 +161,7 @@ class _GeminiLines:
         self._lines.append(header)
         for one in t.grouped(talk.steps):
             if isinstance(one, ModelMessage):
-                self._said(one)
+                self._write_message(one)
             elif one.kind == t.USER:
                 self._lost[COMMANDS] += one.text.lstrip()[:1] in ("/", "?")
                 self._lines.append(self._message(one.at, "user", [{"text": one.text}]))
@@ -176,7 +176,7 @@ class _GeminiLines:
         own = t.uuid4(self._talk.session, "message", len(self._lines), name)
         return {"id": own, "timestamp": t.to_ms(at), "type": kind, "content": content}
 
-    def _said(self, said: ModelMessage) -> None:
+    def _write_message(self, said: ModelMessage) -> None:
         message = self._message(said.at, "gemini", said.words.text if said.words else "")
         message["thoughts"] = [{"subject": "", "description": one.text, "timestamp": t.to_ms(one.at)} for one in said.thoughts]
         if self._talk.model:

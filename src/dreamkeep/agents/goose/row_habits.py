@@ -16,7 +16,7 @@ class GooseHabits:
     begins = "sessions"
     columns: tuple[str, ...] = ()
 
-    def said(self, table: str, row: Row) -> RowWords | None:
+    def read_words(self, table: str, row: Row) -> RowWords | None:
         if table != "messages":
             return None
         blocks = json_in(row.get("content_json"))
@@ -30,7 +30,7 @@ class GooseHabits:
 
     def meant(self, gone: RowWords, gap: RowGap) -> bool:
         # It gives no two messages one id: whenever that row came, it is this message.
-        return gone.same in gap.known or gap.ends_with(gone) or (not gap.now and bool(gap.facts.get(_CLEARED)))
+        return gone.same in gap.known_rows or gap.ends_with(gone) or (not gap.now and bool(gap.facts.get(_CLEARED)))
 
 
 def _block(block: object) -> str:

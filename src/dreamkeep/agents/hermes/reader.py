@@ -117,7 +117,7 @@ class Reader:
     def _message(self, row: _MessageRow) -> Iterator[Fact]:
         state = self.state
         if row.id is not None and row.id <= state.get("max", -1):
-            yield from self._again(row)
+            yield from self._read_changed_row(row)
             return
         held = state.pop("held", None)
         if held is not None:
@@ -158,17 +158,17 @@ class Reader:
         if state.get("pending") and (row.live or row.compacted):
             # More was said after them, and squeezed out with the rest: so it was the user who took them back.
             yield f.Rewound(when(row.at), state.pop("pending"))
-        yield from self._said(row, key, row.at, self._fate(row, key), fresh=True)
+        yield from self._make_messages(row, key, row.at, self._fate(row, key), fresh=True)
 
-    def _again(self, row: _MessageRow) -> Iterator[Fact]:
+    def _read_changed_row(self, row: _MessageRow) -> Iterator[Fact]:
         """A row that was read before: a flag has changed."""
         state = self.state
         if row.hash == state.get("first") and row.compacted:
             state["compacted"] = True
-        entry = self._known(row)
+        entry = self._find_read_row(row)
         first_at = entry[1] if entry else row.at
         key = _key(row, first_at)
-        yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
+        yield from self._make_messages(row, key, first_at, self._fate(row, key), fresh=False)
         if row.id == state.get("max"):
             yield from self._settled(row)
 
@@ -220,14 +220,14 @@ class Reader:
         if batch.get("split"):
             batch["last"] = row.at
         key = self._remember(row, first_at)
-        yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
+        yield from self._make_messages(row, key, first_at, self._fate(row, key), fresh=False)
 
     def _added(self, row: _MessageRow) -> Iterator[Fact]:
         """What a compaction puts in besides: a list of tasks, a tool's output cut short."""
         self.state["batch"]["rows"] += 1
         key = self._remember(row, row.at)
         mark = f.META if row.role == "user" else f.COMPACTED
-        yield from self._said(row, key, row.at, mark, fresh=False)
+        yield from self._make_messages(row, key, row.at, mark, fresh=False)
 
     def _summary(self, row: _MessageRow) -> Iterator[Fact]:
         state = self.state
@@ -243,7 +243,7 @@ class Reader:
                 yield f.Signal(
                     "transcript", "completed", when(row.at), batch["id"], before=_messages(batch["before"]), turn=self._turn()
                 )
-        yield from self._said(row, self._remember(row, row.at), row.at, "", fresh=True)
+        yield from self._make_messages(row, self._remember(row, row.at), row.at, "", fresh=True)
 
     def _close(self, row: _MessageRow) -> Iterator[Fact]:
         """The first row that is no copy: now it is known how much was kept."""
@@ -306,7 +306,7 @@ class Reader:
                 return n
         return None if exact or not same else same[0]
 
-    def _known(self, row: _MessageRow) -> list[Any] | None:
+    def _find_read_row(self, row: _MessageRow) -> list[Any] | None:
         for entries in (self.state.get("gen", []), self.state.get("old", [])):
             place = self._find(row, entries, 0, exact=True)
             if place is not None:
@@ -319,7 +319,7 @@ class Reader:
     def _turn(self) -> str:
         return text(self.state.get("turn"))
 
-    def _said(self, row: _MessageRow, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
+    def _make_messages(self, row: _MessageRow, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
         moment = when(at)
         if _is_summary(row):
             mark = f.COPIED if fresh and self._branch_copy(row) else mark

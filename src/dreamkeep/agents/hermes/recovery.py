@@ -85,7 +85,7 @@ def put_rows(host: Host, path: str, rows: Tables, *, dry_run: bool) -> PutRows:
 
 
 def _check_place(host: Host, path: str) -> None:
-    put.judge(host, path, tuple)
+    put.compare_target(host, path, tuple)
     for ending in _LOGS:
         left = host.stat(f"{path}{ending}")
         if left is not None and left.size:

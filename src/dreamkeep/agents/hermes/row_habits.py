@@ -13,7 +13,7 @@ class HermesHabits:
     begins = ""
     columns = ("content", "tool_calls", "reasoning", "reasoning_content")
 
-    def said(self, table: str, row: Row) -> RowWords | None:
+    def read_words(self, table: str, row: Row) -> RowWords | None:
         if table != "messages":
             return None
         words = tuple(text_in(row.get(name)) for name in self.columns)

@@ -84,7 +84,7 @@ def write(talk: Talk) -> HermesRows:
         if isinstance(one, ModelMessage):
             lost[JOINED] += len(one.thoughts) > 1
             lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
-            rows += _said(one)
+            rows += _write_message(one)
         elif one.kind == t.USER:
             rows.append(_row("user", one.text, one.at))
         else:
@@ -139,7 +139,7 @@ def _row(role: str, content: str, at: str) -> dict[str, Any]:
     return {"role": role, "content": content, "timestamp": t.seconds(at), "active": 1, "compacted": 0}
 
 
-def _said(said: ModelMessage) -> list[dict[str, Any]]:
+def _write_message(said: ModelMessage) -> list[dict[str, Any]]:
     row = _row("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
         row["reasoning"] = "\n\n".join(one.text for one in said.thoughts)

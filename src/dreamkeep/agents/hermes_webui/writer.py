@@ -39,7 +39,7 @@ def write(talk: Talk) -> WebuiSession:
         if isinstance(one, ModelMessage):
             lost[hermes.JOINED] += len(one.thoughts) > 1
             lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
-            new = _said(one)
+            new = _write_message(one)
         elif one.kind == t.USER:
             new = [_message("user", one.text, one.at)]
         else:
@@ -120,7 +120,7 @@ def _message(role: str, content: str, at: str) -> dict[str, Any]:
     return {"role": role, "content": content, "timestamp": t.seconds(at)}
 
 
-def _said(said: ModelMessage) -> list[dict[str, Any]]:
+def _write_message(said: ModelMessage) -> list[dict[str, Any]]:
     message = _message("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
         message["reasoning"] = "\n\n".join(one.text for one in said.thoughts)

@@ -125,7 +125,7 @@ class Reader:
             return
         if role == "user":
             # Whether it is a prompt, its parts tell; until then it belongs to the turn that is going on.
-            known = self._known(key)
+            known = self._find_message(key)
             self._remember(key, role, known[1] if known else text(self.state.get("turn")), False)
             return
         turn = self._turn_of(text(data.get("parentID")))
@@ -149,7 +149,7 @@ class Reader:
 
     def _part(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
         message, kind = text(row.get("message_id")), text(data.get("type"))
-        known = self._known(message)
+        known = self._find_message(message)
         # Of an old message only a tool's part changes (its output is dropped from the context): the assistant's.
         role, turn, summary = known or ("assistant", "", False)
         key, at = text(row.get("id")), when(row.get("time_created"))
@@ -174,7 +174,7 @@ class Reader:
     def _of_user(self, message: str, key: str, at: str | None, data: Mapping[str, Any], mark: str) -> Iterator[Fact]:
         kind = text(data.get("type"))
         words = _file(data) if kind == "file" else text(data.get("text")) or text(data.get("prompt"))
-        known = self._known(message) or ("user", "", False)
+        known = self._find_message(message) or ("user", "", False)
         if not words.strip() or data.get("ignored") is True:
             return
         if data.get("synthetic") is True:
@@ -225,7 +225,7 @@ class Reader:
 
     # -- memory
 
-    def _known(self, message: str) -> tuple[str, str, bool] | None:
+    def _find_message(self, message: str) -> tuple[str, str, bool] | None:
         found = self.state.get("messages", {}).get(message)
         return (text(found[0]), text(found[1]), bool(found[2])) if isinstance(found, list) and len(found) == 3 else None
 
@@ -235,7 +235,7 @@ class Reader:
         self.state["messages"] = dict(list(known.items())[-_MESSAGES_REMEMBERED:])
 
     def _turn_of(self, prompt: str) -> str:
-        known = self._known(prompt)
+        known = self._find_message(prompt)
         return known[1] if known else prompt or text(self.state.get("turn"))
 
 

@@ -16,7 +16,7 @@ class OpenCodeHabits:
     begins = ""
     columns: tuple[str, ...] = ()
 
-    def said(self, table: str, row: Row) -> RowWords | None:
+    def read_words(self, table: str, row: Row) -> RowWords | None:
         if table not in ("message", "part"):
             return None
         key, data = str(row.get("id")), json_in(row.get("data"))

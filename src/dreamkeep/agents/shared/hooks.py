@@ -118,7 +118,7 @@ def _start(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     if text(data.get("source")) == "compact":
         # Between PreCompact and PostCompact: a sign of life, never one more compaction.
         facts.append(Signal("hook", "progress", at, turn=_turn(data)))
-    return facts + _told(data, at)
+    return facts + _read_notice(data, at)
 
 
 def _prompt(data: Mapping[str, Any], at: str | None) -> list[Fact]:
@@ -242,7 +242,7 @@ def _end(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     return [Closed(at, text(data.get("reason")) or text(table(data.get("extra")).get("reason")))]
 
 
-def _told(data: Mapping[str, Any], at: str | None) -> list[Fact]:
+def _read_notice(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     title = text(table(data.get("info")).get("title"))
     return [Titled(title)] if title and not title.startswith(_NO_TITLE) else []
 
@@ -259,5 +259,5 @@ _ACTS = {
     FAILED: _failed,
     INTERRUPTED: _interrupted,
     END: _end,
-    TOLD: _told,
+    TOLD: _read_notice,
 }

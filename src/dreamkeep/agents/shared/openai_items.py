@@ -79,7 +79,7 @@ class Reader:
             if squeezed:
                 yield f.Signal("structured", "completed", at, event)
             for key, item in added:
-                yield from _said(item, key, at, "", f.COMPACTED)
+                yield from _make_messages(item, key, at, "", f.COMPACTED)
             return
         run = text(body.get("run"))
         turn, known = self._turn(run)
@@ -90,7 +90,7 @@ class Reader:
                 yield f.Began(key, words_in(item.get("content")), at, key)
             elif text(item.get("type")) not in ("", "message") or is_answer(item):
                 turn["answered"], turn["last"] = True, _last(item)
-            yield from _said(item, key, at, text(turn.get("turn")), "")
+            yield from _make_messages(item, key, at, text(turn.get("turn")), "")
         yield from _settled(turn, at)
 
     def _turn(self, run: str) -> tuple[dict[str, Any], bool]:
@@ -137,7 +137,7 @@ def _settled(turn: dict[str, Any], at: str | None) -> Iterator[Fact]:
         yield f.Settled(turn["turn"], "completed" if done else "started", at)
 
 
-def _said(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
+def _make_messages(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
     kind = text(item.get("type"))
     if _is_message(item) and item.get("role"):
         role = _ROLES.get(text(item.get("role")), f.SYSTEM)

@@ -62,7 +62,7 @@ class RowGap:
         return not reused and any(one.place > last for one in self.came)
 
     @cached_property
-    def known(self) -> frozenset[str]:
+    def known_rows(self) -> frozenset[str]:
         """By what the rows that are there are known."""
         return frozenset(one.same for one in self.now.values())
 
@@ -85,7 +85,7 @@ class RowHabits(Protocol):
     #: The columns in which a row speaks, where an older version of it may give them back; none where they are not told apart.
     columns: tuple[str, ...]
 
-    def said(self, table: str, row: Row) -> RowWords | None:
+    def read_words(self, table: str, row: Row) -> RowWords | None:
         """None: a row in which nobody speaks."""
 
     def facts(self, table: str, row: Row) -> Facts:

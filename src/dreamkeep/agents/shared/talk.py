@@ -184,7 +184,7 @@ def grouped(steps: Iterable[TalkStep]) -> Iterator[TalkStep | ModelMessage]:
     calls: list[tuple[TalkStep, TalkStep]] = []
     answered = False
 
-    def said(last: bool) -> Iterator[ModelMessage]:
+    def make_message(last: bool) -> Iterator[ModelMessage]:
         nonlocal words, answered
         if thoughts or words or calls:
             at = (thoughts[0] if thoughts else words or calls[0][0]).at
@@ -197,18 +197,18 @@ def grouped(steps: Iterable[TalkStep]) -> Iterator[TalkStep | ModelMessage]:
         if step.kind == RESULT:
             answered = True
         elif step.kind in (USER, SUMMARY):
-            yield from said(True)
+            yield from make_message(True)
             yield step
         elif step.kind == CALL:
             if answered:
-                yield from said(False)  # the model had seen results before it made this one
+                yield from make_message(False)  # the model had seen results before it made this one
             calls.append((step, results[step.id]))
         elif step.kind == ASSISTANT:
             if words or calls:
-                yield from said(False)
+                yield from make_message(False)
             words = step
         else:
             if words or calls:
-                yield from said(False)
+                yield from make_message(False)
             thoughts.append(step)
-    yield from said(True)
+    yield from make_message(True)

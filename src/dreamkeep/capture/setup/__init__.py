@@ -19,7 +19,7 @@ from dreamkeep.capture.setup.offer import agents as known_agents
 from dreamkeep.capture.setup.offer import is_found, is_plugged, setup_of
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.errors import BadUsage
-from dreamkeep.host import Host, alone, make_folders
+from dreamkeep.host import Host, exclusive_lock, make_folders
 
 __all__ = ["Change", "examine", "init", "known_agents"]
 
@@ -65,7 +65,7 @@ def init(
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
         return [*left, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
-    with alone(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
+    with exclusive_lock(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
         return [*left, *_all(FileChanger(host, keep, dry=False), targets, hooks, uninstall)]
 
 

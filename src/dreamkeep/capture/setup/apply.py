@@ -254,7 +254,7 @@ class FileChanger:
             if before is None:
                 self._appear(temp, path)
             else:
-                self._host.imitate(temp, path)
+                self._host.copy_mode(temp, path)
                 self._expect(path, before)
                 self._host.replace(temp, path)
         except BaseException:

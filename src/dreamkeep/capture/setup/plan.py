@@ -95,7 +95,7 @@ class Json(NamedTuple):
             else:
                 notes.append(f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
         self._same_otherwise(before, self._value(text))
-        return EditResult(given.bytes_with(text), tuple(made), not self._ours(before), note="; ".join(notes))
+        return EditResult(given.bytes_with(text), tuple(made), not self._has_our_entries(before), note="; ".join(notes))
 
     def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         given = text_of(data)
@@ -174,7 +174,7 @@ class Json(NamedTuple):
             if isinstance(handler, dict) and is_our_hook(handler.get("command"), self.hook, self.agent)
         ]
 
-    def _ours(self, value: Any) -> bool:
+    def _has_our_entries(self, value: Any) -> bool:
         return bool(self._places(value)) or (bool(self.holder) and is_our_server(_at(value, (self.holder, SERVER))))
 
     def _take(self, text: str, steps: Sequence[str | int], made_for: Sequence[str], made: Sequence[str] | None) -> str:
@@ -287,7 +287,7 @@ class Yaml(NamedTuple):
     def install(self, data: bytes | None) -> EditResult:
         given = text_of(data or b"")
         draft = yamledit.YamlDraft(given.body)
-        fresh = not self._ours(draft)
+        fresh = not self._has_our_entries(draft)
         wanted_keys = [("hooks",), *(("hooks", event) for event in self.hooks), *([(self.holder,)] if self.server else [])]
         made = tuple(".".join(path) for path in wanted_keys if draft.key(path) is None)
         for event in self._events(draft):
@@ -317,7 +317,7 @@ class Yaml(NamedTuple):
         for event in self._events(draft):
             entry = draft.key(("hooks", event))
             assert entry is not None
-            command = yamledit.one(yamledit.fields(draft.lines, self._places(draft, entry)[0]), "command")
+            command = yamledit.find_entry(yamledit.fields(draft.lines, self._places(draft, entry)[0]), "command")
             assert command is not None
             found[event] = words_of(yamledit.scalar(draft.lines, command) or "")
         return found
@@ -340,7 +340,7 @@ class Yaml(NamedTuple):
         found = []
         for item in yamledit.items(draft.lines, entry):
             mentioned = self._mentioned("".join(draft.lines[item.start : item.end]))
-            command = yamledit.one(yamledit.fields(draft.lines, item), "command") if mentioned else None
+            command = yamledit.find_entry(yamledit.fields(draft.lines, item), "command") if mentioned else None
             if command is not None and is_our_hook(yamledit.scalar(draft.lines, command), self.hook):
                 found.append(item)
         return found
@@ -370,7 +370,7 @@ class Yaml(NamedTuple):
         """Field by field, so that what a user put beside them stays."""
         for key, value in fields.items():
             there = yamledit.fields(draft.lines, item)
-            field = yamledit.one(there, key)
+            field = yamledit.find_entry(there, key)
             if field is not None and yamledit.scalar(draft.lines, field) == str(value):
                 continue
             indent = there[0].indent
@@ -409,7 +409,7 @@ class Yaml(NamedTuple):
 
     def _server_there(self, draft: yamledit.YamlDraft, entry: yamledit.YamlEntry) -> dict[str, Any]:
         below = yamledit.block(draft.lines, entry)
-        command, args = yamledit.one(below, "command"), yamledit.one(below, "args")
+        command, args = yamledit.find_entry(below, "command"), yamledit.find_entry(below, "args")
         return {
             "command": yamledit.scalar(draft.lines, command) if command else None,
             "args": yamledit.words(draft.lines, args) if args else None,
@@ -430,12 +430,12 @@ class Yaml(NamedTuple):
             assert entry is not None
             if self._server_there(draft, entry)[key] == value:
                 continue
-            field = yamledit.one(yamledit.block(draft.lines, entry), key)
+            field = yamledit.find_entry(yamledit.block(draft.lines, entry), key)
             assert field is not None, "ours has both"
             draft.swap(field.start, field.end, [f"{' ' * field.indent}{key}: {yamledit.dumped(value)}"])
         return ""
 
-    def _ours(self, draft: yamledit.YamlDraft) -> bool:
+    def _has_our_entries(self, draft: yamledit.YamlDraft) -> bool:
         entry = draft.key((self.holder, SERVER)) if self.holder else None
         return bool(self._events(draft)) or (entry is not None and self._is_server(draft, entry))
 

@@ -121,7 +121,7 @@ def _trimmed(lines: Sequence[str], start: int, end: int, indent: int) -> int:
     return end
 
 
-def one(entries: Sequence[YamlEntry], name: str) -> YamlEntry | None:
+def find_entry(entries: Sequence[YamlEntry], name: str) -> YamlEntry | None:
     found = [entry for entry in entries if entry.name == name]
     if len(found) > 1:
         raise _wrong(found[1].start, f"`{name}` occurs twice")
@@ -269,9 +269,9 @@ class YamlDraft:
         self.lines[entry.start] = head.group() + (f" {rest}" if rest else "") + (comment.group() if comment else "") + self.eol
 
     def key(self, path: Sequence[str]) -> YamlEntry | None:
-        entry = one(top(self.lines), path[0])
+        entry = find_entry(top(self.lines), path[0])
         for name in path[1:]:
-            entry = one(block(self.lines, entry), name) if entry else None
+            entry = find_entry(block(self.lines, entry), name) if entry else None
         return entry
 
     def add_key(self, path: Sequence[str], below: Callable[[int], Sequence[str]]) -> None:

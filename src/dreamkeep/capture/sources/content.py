@@ -131,10 +131,10 @@ class Unpacked:
             pass
         start = self._at - len(self._recent)
         if offset < start:
-            return b"".join([self._recent[:0], self._again(size, offset)])
+            return b"".join([self._recent[:0], self._read_pieces(size, offset)])
         return self._recent[offset - start : offset - start + size]
 
-    def _again(self, size: int, offset: int) -> bytes:
+    def _read_pieces(self, size: int, offset: int) -> bytes:
         """A stretch longer than what is kept, in pieces."""
         found = []
         while size > 0 and (piece := self.read(min(size, BLOCK // 2), offset)):

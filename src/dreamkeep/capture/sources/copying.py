@@ -137,7 +137,7 @@ class Copying:
             old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
         word = self.word
-        again = self._again(old, word)
+        again = self._find_masked_lines(old, word)
         body = self._change(what, word.generation + 1, self.content.size)
         told = told_again.Rewritten(word.generation, old, word.fuller, known if self.source.form != TEXT else ())
         self._fuller = told.fuller if self.source.form != TEXT else 0
@@ -148,7 +148,7 @@ class Copying:
             self._delta(cut, old, places, again, told)
             step(self.word.offset)
 
-    def _again(self, old: Sequence[bytes], before: SourceCursor) -> MaskedLines | None:
+    def _find_masked_lines(self, old: Sequence[bytes], before: SourceCursor) -> MaskedLines | None:
         """Also where nothing is masked any more: what was is still the same line."""
         if not self._ingest.masks and before.masked_crc is None:
             return None
@@ -172,7 +172,7 @@ class Copying:
         ops, new = operations(kept, old, places)
         fresh = [line.removesuffix(b"\n") for line in new]
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
-        extra = {"ops": ops, **told_again.extra(told.again(kept, new), self._held)}
+        extra = {"ops": ops, **told_again.extra(told.find_repeated(kept, new), self._held)}
         self._fuller = told.fuller if self.source.form != TEXT else 0
         self._frame(Slice(fresh, False, more, cut.size), extra, b"".join(full), b"".join(kept), cut.more)
         self.new_bytes += sum(map(len, new))
@@ -211,7 +211,7 @@ class Copying:
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
-        if again := self._again(old, word):
+        if again := self._find_masked_lines(old, word):
             if self._ingest.is_young(content) and not is_record(data):
                 return "waiting"  # it is being written, and half a secret looks like none
             pieces = again.pieces(data, pieces)
@@ -252,7 +252,7 @@ class Copying:
             cut = cut._replace(lines=kept_lines(self.content, self.word.offset, cut, text=self.source.form == TEXT))
             kept = _as_bytes(cut)
         if back is not None:
-            extra = {**extra, **told_again.extra(back.again(cut), self._held)}
+            extra = {**extra, **told_again.extra(back.find_repeated(cut), self._held)}
             self._fuller = back.fuller
         self._frame(cut, extra, own, kept, cut.more)
 

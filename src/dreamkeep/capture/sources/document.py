@@ -137,7 +137,7 @@ def _blocks(data: bytes) -> list[bytes]:
 
 def _object(data: bytes, cuts: list[int]) -> None:
     """Walks over the members of the top level, one after the other."""
-    at = _found(_START, data, 0).end()
+    at = _find_at(_START, data, 0).end()
     while True:
         name = _NAME.match(data, at)
         if name is None:
@@ -146,7 +146,7 @@ def _object(data: bytes, cuts: list[int]) -> None:
         if data[at : at + 1] in (b"[", b"{"):
             at = _value(data, at + 1, name[1][1:-1], cuts)
         else:
-            at = _found(_PLAIN, data, at).end()
+            at = _find_at(_PLAIN, data, at).end()
         at = _after_space(data, at)
         if data[at : at + 1] != b",":
             return _ended(data, at)
@@ -179,7 +179,7 @@ def _value(data: bytes, start: int, name: bytes, cuts: list[int]) -> int:
 def _elements(data: bytes, at: int, cuts: list[int], most: int) -> int:
     """Cuts before each comma between elements; the place behind the bracket that closes them."""
     while len(cuts) < most:
-        sign = _found(_NEXT, data, at)
+        sign = _find_at(_NEXT, data, at)
         at = sign.end()
         if sign[1] in _OPEN:
             at = _skipped(data, at)
@@ -194,17 +194,17 @@ def _skipped(data: bytes, at: int) -> int:
     """Behind the bracket that closes the one before `at`."""
     depth = 1
     while depth:
-        sign = _found(_BRACKET, data, at)
+        sign = _find_at(_BRACKET, data, at)
         at = sign.end()
         depth += 1 if sign[1] in _OPEN else -1
     return at
 
 
 def _after_space(data: bytes, at: int) -> int:
-    return _found(_SPACE, data, at).end()
+    return _find_at(_SPACE, data, at).end()
 
 
-def _found(pattern: re.Pattern[bytes], data: bytes, at: int) -> re.Match[bytes]:
+def _find_at(pattern: re.Pattern[bytes], data: bytes, at: int) -> re.Match[bytes]:
     found = pattern.match(data, at)
     if found is None:
         raise _Torn

@@ -98,18 +98,18 @@ class MaskedLines:
 
     def kept(self, lines: Sequence[bytes], now: Sequence[bytes] | None = None) -> list[bytes]:
         """`now`: the same as they are masked with what is around them; else each by itself."""
-        return [self._one(line, masked) for line, masked in zip(lines, now or map(mask_line, lines), strict=True)]
+        return [self._mask_line(line, masked) for line, masked in zip(lines, now or map(mask_line, lines), strict=True)]
 
     def pieces(self, data: bytes, pieces: Sequence[bytes]) -> list[bytes]:
         """The same of a document (`data`) and its pieces, which are no JSON by themselves."""
         masked = mask_line(data)
         found, at = [], 0
         for piece in pieces:
-            found.append(self._one(piece, masked[at : at + len(piece)]))
+            found.append(self._mask_line(piece, masked[at : at + len(piece)]))
             at += len(piece)
         return found
 
-    def _one(self, line: bytes, masked: bytes) -> bytes:
+    def _mask_line(self, line: bytes, masked: bytes) -> bytes:
         own = next((one for one in (line, masked) if one in self._old), None)
         if own is None:
             return masked if self._masks else line

@@ -37,7 +37,7 @@ class Rewritten:
     def tells_otherwise(self) -> None:
         self._otherwise = True
 
-    def again(self, lines: Iterable[bytes], new: Iterable[bytes]) -> list[list[int]]:
+    def find_repeated(self, lines: Iterable[bytes], new: Iterable[bytes]) -> list[list[int]]:
         """`lines`: what comes next of it; `new`: those that the generation before had not. Which of these were told before?"""
         self._missing.difference_update(lines)
         found: list[list[int]] = []
@@ -68,7 +68,7 @@ class Grown:
     def fuller(self) -> int:
         return self._whole if self._at < len(self._behind) and not self._otherwise else 0
 
-    def again(self, cut: Slice) -> list[list[int]]:
+    def find_repeated(self, cut: Slice) -> list[list[int]]:
         heard = 0
         for n, line in enumerate(cut.lines):
             if not self.fuller:

@@ -52,14 +52,14 @@ def lost(agent: str, captured: Iterable[bytes], now: Iterable[bytes]) -> Loss:
 def may_be_less(agent: str, line: bytes) -> bool:
     """Whether a row that was captured before, in another version, may have lost what it said."""
     held, habits = json.loads(line), row_habits(agent)
-    said = habits.said(str(held["table"]), held["row"])
+    said = habits.read_words(str(held["table"]), held["row"])
     return said is not None and (not habits.edits or not all(said.words[:2]))
 
 
 def says_no_less(agent: str, table: str, before: Row, row: Row) -> bool:
     """Whether a row that was captured again says all that it said before."""
     habits = row_habits(agent)
-    had, said = habits.said(table, before), habits.said(table, row)
+    had, said = habits.read_words(table, before), habits.read_words(table, row)
     if had is None or said is None:
         return had is said
     return not _is_less(had, said) and (habits.edits or not _is_other(had, said))
@@ -124,7 +124,7 @@ class _Fold:
         elif table == self._habits.begins:
             self._unnoted += 1
         self._facts.update(self._habits.facts(table, row))
-        said = self._habits.said(table, row)
+        said = self._habits.read_words(table, row)
         if said is not None:
             self._there[said.key] = self._with_what_it_said(said)
             self._came[said.key] = self._unnoted

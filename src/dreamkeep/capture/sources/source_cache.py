@@ -128,7 +128,7 @@ class Cache:
     def paths(self) -> Iterable[str]:
         return self._raw
 
-    def plain(self) -> Iterator[Plain]:
+    def append_only_files(self) -> Iterator[Plain]:
         """Of files that were never rewritten and hold nothing but records: as long as one looks so, there is nothing to tell."""
         for path, entry in self._raw.items():
             try:

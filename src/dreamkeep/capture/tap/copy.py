@@ -222,7 +222,7 @@ class HeldFrames:
         for frame in frames:
             named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
             fresh.setdefault(named, []).append(frame)
-            if self._router.met(named):
+            if self._router.knows_session(named):
                 before = self._taken(named)
                 met.setdefault(named, Job(named, [], noted=len(before))).frames.extend([*before, *fresh.pop(named)])
             elif self._router.refused(named):

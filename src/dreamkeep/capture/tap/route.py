@@ -72,12 +72,12 @@ class Router:
         known = self._given or self._introduced
         return (known,) if known else (*(agent.name for agent in registry.agents() if agent.acp_names), UNNAMED)
 
-    def met(self, session: str) -> bool:
+    def knows_session(self, session: str) -> bool:
         return session in self.sessions or not session
 
     def refused(self, session: str) -> bool:
         """Only the client spoke of it, and the agent has nothing more to say to that."""
-        return not self.met(session) and not any(asked.session == session for asked in self._asked[CLIENT].values())
+        return not self.knows_session(session) and not any(asked.session == session for asked in self._asked[CLIENT].values())
 
     def about(self, session: str) -> TapSession | None:
         return self.sessions.get(session) or self._named.get(session)
@@ -141,7 +141,7 @@ class Router:
         elif session and session not in self.sessions:
             self._name(session, cwd, loaded=method in ("session/load", "session/resume"))
         if session and method == "session/prompt":
-            self._was_busy = self._busy if self.met(self._busy) else self._was_busy
+            self._was_busy = self._busy if self.knows_session(self._busy) else self._was_busy
             self._busy = session
             self.prompted.add(session)
         return session
@@ -160,10 +160,10 @@ class Router:
         if asked.session and side == AGENT:
             # A result for a session that goes is no reason to begin one here.
             there = "result" in message and not message.get("error") and asked.method != "session/delete"
-            self._told(asked.session, there=there)
+            self._note_answer(asked.session, there=there)
         return asked.session or made
 
-    def _told(self, session: str, *, there: bool) -> None:
+    def _note_answer(self, session: str, *, there: bool) -> None:
         """The agent has answered a request that names a session."""
         if there:
             self._meet(session, "")

@@ -180,19 +180,19 @@ def _quote(
 def quoted(words: str, message: Message) -> str:
     """The quote as it stands in a message, if that is somebody's own words; else ""."""
     own = message.mark in _OWN and message.role not in (SUMMARY, SYSTEM)
-    return find_words(words, texts_in(_said(message))) if own else ""
+    return find_words(words, texts_in(_as_given(message))) if own else ""
 
 
 def quote_of(session: str, message: Message, words: str) -> Quote:
     """Words that stand in a message, as evidence."""
-    said = _said(message)
+    said = _as_given(message)
     return Quote(session, said.seq, message.turn, words, *said_by(said, words))
 
 
 def author_at(messages: Iterable[Message], seq: str, words: str) -> str:
     """Who says these words in the message with that seq; "" where nobody does."""
-    here = (one for one in messages if _said(one).seq == seq and quoted(words, one))
-    return next((said_by(_said(one), words)[0] for one in here), "")
+    here = (one for one in messages if _as_given(one).seq == seq and quoted(words, one))
+    return next((said_by(_as_given(one), words)[0] for one in here), "")
 
 
 # -- what a session holds
@@ -225,7 +225,7 @@ def turns_given(
         return []
     ours = recalled(messages)
     return [
-        TurnGiven(id, states.get(id, ""), tuple(_said(message, ours) for message in group), known)
+        TurnGiven(id, states.get(id, ""), tuple(_as_given(message, ours) for message in group), known)
         for n, (id, group, known) in enumerate(split)
         if not new.isdisjoint(range(n, n + _CONTEXT + 1))
     ]
@@ -235,7 +235,7 @@ def _within(seq: int, stretches: Sequence[tuple[int, int]]) -> bool:
     return any(first <= seq <= last for first, last in stretches)
 
 
-def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> GivenMessage:
+def _as_given(message: Message, ours: Collection[tuple[int, int]] = ()) -> GivenMessage:
     """`ours`: where answers of our own tools stand. That was learned once: it is no evidence."""
     seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
     mark = message.mark or (INJECTED if message[:2] in ours else "")

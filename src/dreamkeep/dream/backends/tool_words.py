@@ -83,7 +83,7 @@ class ToolWords:
         first: dict[Run | str, str] = {}
         excused: set[Run | str] = set()
         lengths = {len(run) for run in runs}
-        for who, plain, words in self._voices if runs or literals else ():
+        for who, plain, words in self._speakers if runs or literals else ():
             found: set[Run | str] = {one for one in literals if one in plain}
             for length in lengths:
                 found |= runs.intersection(zip(*(words[n:] for n in range(length)), strict=False))
@@ -94,12 +94,12 @@ class ToolWords:
         return first, excused
 
     @cached_property
-    def _voices(self) -> list[tuple[str, str, list[str]]]:
-        plain = ((who, _plain(text)) for who, text in _voices(self._given))
+    def _speakers(self) -> list[tuple[str, str, list[str]]]:
+        plain = ((who, _normalise(text)) for who, text in _speakers(self._given))
         return [(who, text, _WORD.findall(text)) for who, text in plain]
 
 
-def _voices(given: Given) -> Iterator[tuple[str, str]]:
+def _speakers(given: Given) -> Iterator[tuple[str, str]]:
     """Who says what, in order. A copy and a summary say nothing of their own; of a result with the user's answer that counts."""
     answers = steps.answered(given)
     for turn in given.turns:
@@ -132,7 +132,7 @@ def _who(said: GivenMessage) -> str:
 
 
 def _runs(statement: str) -> set[Run]:
-    words = _WORD.findall(_plain(statement))
+    words = _WORD.findall(_normalise(statement))
     length = min(_RUN, len(words))
     if not words or (length == 1 and len(words[0]) < _SENTENCE):
         return set()
@@ -142,12 +142,12 @@ def _runs(statement: str) -> set[Run]:
 
 def _literals(statement: str) -> set[str]:
     """Commands (of a command line that joins several each) and addresses, as they are looked for."""
-    plain = _plain(statement)
+    plain = _normalise(statement)
     spans = [part for code in _CODE.findall(plain) for part in _BETWEEN.split(code.strip(" …")) if " " in part]
     return {*spans, *(one.rstrip(".,;:!?") for one in _ADDRESS.findall(plain))}
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Without signs that are not seen, in one case, with single blanks."""
     if not text.isascii():
         text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))

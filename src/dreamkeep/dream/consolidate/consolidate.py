@@ -178,7 +178,7 @@ class _Planning:
         if newest is None:
             return []
         # A little later than exactly: `_stale` decides.
-        late = self._shelf.waiting.late(newest - (EXPIRE_DAYS - 1) * 86_400, self._shelf.known)
+        late = self._shelf.waiting.late(newest - (EXPIRE_DAYS - 1) * 86_400, self._shelf.find_insight)
         return [one for one in late if self._stale(one)]
 
     def _stale(self, one: Insight) -> bool:
@@ -226,7 +226,7 @@ class _Planning:
         return self._taken_back(about, members) or self._closed(about, members) or self._overruled(about) or Fate(ACTIVE)
 
     def _taken_back(self, about: Fact, members: list[Insight]) -> Fate | None:
-        says = v.voices(members)
+        says = v.find_support(members)
         project = self._shelf.of(about.project)
         for one in sorted(project.takers, key=v.earliest):
             if s.fact(one) == about or project.rejected(s.fact(one)):
@@ -258,7 +258,7 @@ class _Planning:
 
     def _compare(self, one: Fact, other: Fact) -> int:
         """Which of two that exclude each other holds: a user's word, then the later one."""
-        a, b = v.voices(self._heard(one)), v.voices(self._heard(other))
+        a, b = v.find_support(self._heard(one)), v.find_support(self._heard(other))
         if (a[0].author == i.USER) != (b[0].author == i.USER):
             return 1 if a[0].author == i.USER else -1
         return s.newer(a, b)
@@ -342,7 +342,7 @@ class _Planning:
 
     def _settle(self, about: Fact) -> None:
         fate = self.fate(about)
-        self._judge(about, fate)
+        self._settle_suggested(about, fate)
         if fate.what == ACTIVE:
             self._keep(about)
         elif fate.what in (SUPERSEDED, ABSORBED):
@@ -356,7 +356,7 @@ class _Planning:
             for one in self._unasked(about):
                 self._say(Kind.NOTE_EXPIRED, id=one.id, reason="nothing is left that makes it more than a guess")
 
-    def _judge(self, about: Fact, fate: Fate) -> None:
+    def _settle_suggested(self, about: Fact, fate: Fate) -> None:
         """Suggested insights are confirmed by a user or a second session, or expire."""
         live = s.real(self._shelf.of(about.project).live(about))
         if fate.what == BARRED:
@@ -498,7 +498,7 @@ class _Planning:
         rests = sorted([*s.real(own), *said], key=v.earliest)
         if len(holds) >= 2 and kept:
             self._strengthen(kept, own or said, rests)
-        elif len(holds) >= 2 and project.bar(about) is None and about not in self._made:
+        elif len(holds) >= 2 and project.find_veto(about) is None and about not in self._made:
             self._add(about, rests, rests)
         elif len(holds) < 2 and kept and not own and not kept.pinned:
             self._say(Kind.NOTE_EXPIRED, id=kept.id, reason="it does not hold in two projects any more")

@@ -45,12 +45,12 @@ class Bar(NamedTuple):
     anybody: bool = False
 
 
-def drawer(type: str) -> str:
+def category(type: str) -> str:
     return FIX if type == i.FAILURE_FIX else LOOP if type == i.OPEN_LOOP else SAID
 
 
 def fact(found: Insight) -> Fact:
-    return Fact(found.project, drawer(found.type), meaning(found.text, (found.said_at or "")[:10]))
+    return Fact(found.project, category(found.type), meaning(found.text, (found.said_at or "")[:10]))
 
 
 @lru_cache(maxsize=1 << 15)
@@ -158,7 +158,7 @@ class FactIndex:
         if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
             self.general[fact(one).key].add(one.project)
 
-    def known(self, id: str) -> Insight | None:
+    def find_insight(self, id: str) -> Insight | None:
         return self._insights.get(id)
 
     def of(self, project: str) -> _Project:
@@ -278,8 +278,8 @@ class _Project:
 
     def _home(self, one: Note) -> Fact:
         """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
-        own = Fact(one.project, drawer(one.kind), alike.key(one.text))
-        rests = [fact(found) for id in one.insights if (found := self._shelf.known(id))]
+        own = Fact(one.project, category(one.kind), alike.key(one.text))
+        rests = [fact(found) for id in one.insights if (found := self._shelf.find_insight(id))]
         edited = edit(one)
         if edited:
             # The words that it had before are gone by the user's hand; also those of a run that was undone since.
@@ -294,7 +294,7 @@ class _Project:
         said = [about for about in rests if about.key in (own.key, own.key | _day(about.key))]
         return next(iter((*said, *rests)), own)._replace(project=one.project)
 
-    def bar(self, about: Fact) -> Bar | None:
+    def find_veto(self, about: Fact) -> Bar | None:
         bars = self._bars.get(about, [])
         if about in self._refused and not self.active(about):
             bars = [*bars, Bar(0.0, True)]
@@ -303,7 +303,7 @@ class _Project:
     def live(self, about: Fact) -> list[Insight]:
         """Those that count."""
         members = self.members.get(about, [])
-        bar = self.bar(about)
+        bar = self.find_veto(about)
         return [one for one in members if _passes(one, bar)] if bar else list(members)
 
     def rejected(self, about: Fact) -> bool:
@@ -316,25 +316,25 @@ class _Project:
     def linked(self, about: Fact, *what: str) -> list[Fact]:
         """Facts that a model has linked with this one."""
         ids = dict.fromkeys(other for one in self.members.get(about, ()) for link, other in one.links if link in what)
-        found = [fact(one) for id in ids if (one := self._shelf.known(id)) is not None and not one.waits]
+        found = [fact(one) for id in ids if (one := self._shelf.find_insight(id)) is not None and not one.waits]
         return [
             other for other in dict.fromkeys(found) if other != about and other.project == about.project and other in self.members
         ]
 
     def sharing(self, about: Fact) -> set[Fact]:
         """Facts that may be about the same: they share a telling word."""
-        return self._found(about, self.stems)
+        return self._facts_like(about, self.stems)
 
     def rivals(self, about: Fact) -> set[Fact]:
         """Facts that may exclude this one."""
         members = self.members.get(about, [])
         changes = any(map(_changes, members))
-        found = self._found(about, self.stems if changes else self._changing)
+        found = self._facts_like(about, self.stems if changes else self._changing)
         for mark in alike.marks(members[0].text) if members else ():
             found |= self._marks[mark]
         return found - {about}
 
-    def _found(self, about: Fact, shelf: dict[str, set[Fact]]) -> set[Fact]:
+    def _facts_like(self, about: Fact, shelf: dict[str, set[Fact]]) -> set[Fact]:
         members = self.members.get(about, [])
         stems = alike.telling(members[0].text) if members else frozenset()
         return set().union(*(shelf[stem] for stem in stems if stem in shelf)) - {about}

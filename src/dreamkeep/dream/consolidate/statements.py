@@ -220,7 +220,7 @@ def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Ins
     project, about = fact_index.FactIndex(memory, [said]).of(said.project), fact_index.fact(said)
     others = {*project.sharing(about), *project.rivals(about), *map(fact_index.fact, instead_of)}
     known = [fact_index.when(one) for other in others for one in project.members.get(other, ()) if one.id != said.id]
-    known += [bar.at for one in (about, *others) if (bar := project.bar(one))]
+    known += [bar.at for one in (about, *others) if (bar := project.find_veto(one))]
     last = max(known, default=0.0)
     return rfc3339(int(last * 1e9) + _A_LITTLE_NS) if last >= limit else said.said_at or now
 
@@ -247,7 +247,7 @@ def suggest(memory: Memory, said: Insight, *, keep: bool, reason: str, run: str 
     if holds:
         return StatedFacts([], holds[0].id)
     aside = [one for one in memory.notes.values() if one.is_aside and one.project == said.project]
-    same = [one for one in aside if (fact_index.drawer(one.kind), alike.key(one.text)) == (about.drawer, alike.key(said.text))]
+    same = [one for one in aside if (fact_index.category(one.kind), alike.key(one.text)) == (about.drawer, alike.key(said.text))]
     if any(one.state == note.REJECTED for one in same) or not (keep or support.worth([said])):
         return StatedFacts([], "")
     body = {"insights": [said.id], "project": said.project, "run": run or said.id, "reason": reason}
@@ -275,7 +275,7 @@ def unpinned(memory: Memory, id: str, now: str, *, similar: Similar | None = Non
     return plan(memory, rests, now=now, run=rests[0].id, similar=similar) if rests else []
 
 
-def again(memory: Memory, said: Insight) -> StatedFacts:
+def repeat_statement(memory: Memory, said: Insight) -> StatedFacts:
     """It was told before: nothing follows from it that did not follow then."""
     return StatedFacts([], _standing(memory, said, ()))
 

@@ -38,14 +38,14 @@ def foremost(one: Note) -> tuple[bool, bool, str, str]:
     return not one.pinned, s.edit(one) is None, one.first_at or "", one.id
 
 
-def voices(members: Sequence[Insight]) -> Sequence[Insight]:
+def find_support(members: Sequence[Insight]) -> Sequence[Insight]:
     """Who speaks for a fact: users, if one did."""
     return [one for one in members if one.author == i.USER] or members
 
 
 def voice(members: Sequence[Insight]) -> Insight:
     """The last of them."""
-    return max(voices(members), key=earliest)
+    return max(find_support(members), key=earliest)
 
 
 def wording(members: Sequence[Insight]) -> Insight:

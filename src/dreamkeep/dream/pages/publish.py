@@ -26,7 +26,7 @@ from dreamkeep.dream.pages.retired import is_text, once_called, place, withdraw
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders, publish_file, read_file
-from dreamkeep.host import alone as host_alone
+from dreamkeep.host import exclusive_lock as host_alone
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
@@ -53,7 +53,7 @@ class Published(NamedTuple):
     problem: str = ""
 
 
-def alone(host: Host, root: str) -> AbstractContextManager[None]:
+def lock_pages(host: Host, root: str) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
@@ -419,10 +419,10 @@ class Publishing:
                 events += self._applied([self._event(one.kind, one.body) for one in follows])
         for edit in anew:
             was = self._memory.notes[str(edit.note)]
-            events += self._applied(self._said(edit.text, was.project, at, was.kind))
+            events += self._applied(self._insight_events(edit.text, was.project, at, was.kind))
         for edit in found:
             if edit.what == page.ADDED:
-                events += self._applied(self._said(edit.text, project, at))
+                events += self._applied(self._insight_events(edit.text, project, at))
         if events:
             self._append(events)
 
@@ -461,7 +461,7 @@ class Publishing:
         about |= {"text": edit.text, "was": was.text}
         return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
 
-    def _said(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
+    def _insight_events(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
         from dreamkeep.dream.consolidate import statements as told
 
         now = self._now()
@@ -495,7 +495,7 @@ def replace_unchanged(host: Host, path: str, before: bytes, after: bytes) -> boo
     if not publish_file(host, temp, after):
         return False
     try:
-        host.imitate(temp, path)
+        host.copy_mode(temp, path)
         if read_file(host, path) != before:
             host.remove(temp)
             return False

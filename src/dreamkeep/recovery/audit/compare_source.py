@@ -118,7 +118,7 @@ class CapturedLines(NamedTuple):
     nuls: list[tuple[frozenset[bytes], frozenset[bytes]]]
 
 
-def held(host: Host, folder: str, name: str) -> CapturedLines:
+def read_captured_lines(host: Host, folder: str, name: str) -> CapturedLines:
     """To be asked before the file is opened: beside a writer the journal is then never ahead of the file."""
     wanted: set[bytes] = set()
     longest = 0
@@ -275,14 +275,16 @@ def said_in(host: Host, folder: str, name: str) -> list[Mapping[str, Any]] | Non
     for _, lines in source_bytes.generations(host, folder, name):
         messages = messages_in(b"".join(lines))
         known |= messages is not None
-        found.update((_key(one), one) for one in messages or () if _said(one))
+        found.update((_key(one), one) for one in messages or () if _has_words(one))
     return list(found.values()) if known else None
 
 
 def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[str]:
     """Keys of messages that are there no more, or empty now. A message with an id may be written again in a newer form. Pure."""
     there = {_key(one): one for one in now}
-    lost = {key: one for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))}
+    lost = {
+        key: one for key, one in ((_key(one), one) for one in before) if _has_words(one) and not _has_words(there.get(key, {}))
+    }
     if not any(_MARK in str(one) for one in lost.values()):
         return list(lost)
     # Without an id it is known by what it says, and that was masked.
@@ -308,5 +310,5 @@ def _key(message: Mapping[str, Any]) -> str:
     return blake2b(canonical(message).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _said(message: Mapping[str, Any]) -> bool:
+def _has_words(message: Mapping[str, Any]) -> bool:
     return any(message.get(name) for name in ("content", "toolCalls", "tool_calls", "parts", "thoughts"))

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from dreamkeep.held import is_held
 from dreamkeep.host import Host, read_file
+from dreamkeep.host.liveness import is_held
 from dreamkeep.journal.places import KEEP
 from dreamkeep.memory import page
 from dreamkeep.memory.life import RUNNING, DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.recovery.faults import Fault, Notice, fault, notice
-from dreamkeep.recovery.isolate import each
+from dreamkeep.recovery.isolate import check_each
 from dreamkeep.recovery.repair.movable import in_the_way
 
 #: Held by whoever writes pages, and by whoever dreams.
@@ -46,7 +46,7 @@ class DreamAudit:
     # -- pages
 
     def pages(self) -> Iterator[Fault]:
-        found = list(each(self._memory.pages.values(), self._page, self._unreadable))
+        found = list(check_each(self._memory.pages.values(), self._page, self._unreadable))
         if (found or self.notices) and (is_held(self._host, f"{self._root}/{PAGE_LOCK}") or not self._current()):
             self.notices.clear()
             return

@@ -57,7 +57,7 @@ _RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part"
 _NOWHERE_ELSE = "There is no other copy of what was lost here."
 
 
-def told(root: str, name: str, session: str, seen: Seen, *, witnessed: dict[str, Any] | None = None) -> Fault:
+def make_fault(root: str, name: str, session: str, seen: Seen, *, witnessed: dict[str, Any] | None = None) -> Fault:
     """One fault of the journal `name`."""
     folder = f"{root}/{name}"
     cls = _CLASS[seen.kind]
@@ -66,7 +66,7 @@ def told(root: str, name: str, session: str, seen: Seen, *, witnessed: dict[str,
     lost = bool(seen.missing) or seen.kind == "cold"
     unsafe = _unsafe(cls, session) if lost else ""
     about = {**_about(seen), "witnessed": witnessed if lost else None}
-    return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
+    return made(cls, where, _describe(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
 
 
 def _about(seen: Seen) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _unsafe(cls: str, session: str) -> str:
     return _NOWHERE_ELSE if cls in _RECAPTURED and (not session or session.startswith("python:")) else ""
 
 
-def _said(seen: Seen) -> str:
+def _describe(seen: Seen) -> str:
     lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
     frames = counted(seen.times, "frame", "frames")
     said = {

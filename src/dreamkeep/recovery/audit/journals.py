@@ -26,9 +26,9 @@ from dreamkeep.journal.reader import Mended, Position, Reading, SeqRange, Tail, 
 from dreamkeep.journal.tombs import Tombstones, is_strange, named
 from dreamkeep.journal.witness import Sighting, Witness, is_there
 from dreamkeep.recovery.audit.compare_source import lacks
-from dreamkeep.recovery.audit.journal_faults import captured_lost, end_lost, made, tail_told, told
+from dreamkeep.recovery.audit.journal_faults import captured_lost, end_lost, made, make_fault, tail_told
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.isolate import each
+from dreamkeep.recovery.isolate import check_each
 from dreamkeep.recovery.repair.movable import is_link
 from dreamkeep.session import summary as life
 from dreamkeep.session.messages import Message
@@ -136,17 +136,17 @@ class JournalAudit:
 
     def keep(self) -> Iterator[Fault]:
         """The keep's own: who is deleted and what was accepted is told there."""
-        yield from each([KEEP], self._one, self._unreadable)
+        yield from check_each([KEEP], self._audit_journal, self._unreadable)
 
     def sessions(self) -> Iterator[Fault]:
         names = self._names = {name for agent in self._listed(SESSIONS) for name in self._listed(agent)}
         quiet = self._quiet() & names
         self.checked["journals"] += len(quiet)
-        yield from each(sorted(names - quiet), self._one, self._unreadable)
+        yield from check_each(sorted(names - quiet), self._audit_journal, self._unreadable)
         yield from self._strays
         gone = (self._indexed | self._seen.keys()) - names - {KEEP}
         hidden = {name for name in gone if name.startswith(self._closed)} if self._closed else set()
-        yield from each(sorted(gone - hidden), self._vanished, self._unreadable)
+        yield from check_each(sorted(gone - hidden), self._vanished, self._unreadable)
 
     def _listed(self, name: str) -> list[str]:
         try:
@@ -233,7 +233,7 @@ class JournalAudit:
             if known := lacks(self._host, part_fingerprints.parse_sources(carried), role, path, word):
                 lost.setdefault(name, {})[path] = known
                 of[name] = session
-        yield from each(sorted(lost), lambda name: self._not_here(name, of[name], lost[name]), self._unreadable)
+        yield from check_each(sorted(lost), lambda name: self._not_here(name, of[name], lost[name]), self._unreadable)
 
     def _may_lack(self, name: str, session: str) -> bool:
         """Not where it is told already, nor where nobody can look, nor of what was deleted."""
@@ -273,7 +273,7 @@ class JournalAudit:
             return set()  # whoever looks closer tells why
         return {name for name, path in files.items() if name not in changed and path not in changed} if changed else set(files)
 
-    def _one(self, name: str) -> Iterator[Fault]:
+    def _audit_journal(self, name: str) -> Iterator[Fault]:
         self.checked["journals"] += 1
         for pause_s in _PAUSES_S:
             try:
@@ -325,10 +325,10 @@ class JournalAudit:
         """Nothing is opened, except where something lies behind the last frame."""
         known = self._known.get(place.session)
         if known:
-            yield from self._told(name, place.session, known)
+            yield from self._make_faults(name, place.session, known)
         yield from self._lost(name, self._unmet(name, place), (), known or (), place.position.seq)
         if not self._ends(place):
-            read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
+            read = self._under_lock(name, lambda: self._last_part(f"{self._root}/{name}"))
             yield from self._tail(name, place.session, read.tail if read else None)
 
     def _looked_at(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
@@ -350,7 +350,7 @@ class JournalAudit:
     def _nobodys(self, name: str, mark: FolderMark) -> Iterator[Fault]:
         """No frame says whose it is: perhaps the first is just being written, or all of it deleted. So it counts only if it is
         still so while nobody writes; else the next audit tells what is there by then."""
-        found = self._alone(
+        found = self._under_lock(
             name, lambda: (self._session_of(name), part_fingerprints.mark_of(self._host, f"{self._root}/{name}", None))
         )
         if found == (None, mark):
@@ -387,7 +387,7 @@ class JournalAudit:
         drifted = place is not None and not same and not read.met
         if read.tail or drifted or unmet or any(seen.part == read.last_part for seen in read.faults):
             read = self._sure(name, read, place, unmet)
-        yield from self._told(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
+        yield from self._make_faults(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
         yield from self._tail(name, session, read.tail)
         back = {one.frame for one in unmet if is_back(one, self._carried[name][0], read.state)}
         lost = list(self._lost(name, unmet, read.found | back, read.faults, read.end.seq))
@@ -569,14 +569,14 @@ class JournalAudit:
                 found.update(one.frame for one in unmet if is_that(frame, one.frame))
             return reading
 
-        second = self._alone(name, look)
+        second = self._under_lock(name, look)
         there = {seen[:3] for seen in second.faults} if second else set()
         faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
         if second is None:
             return read._replace(faults=faults, tail=None, met=True, found=frozenset(one.frame for one in unmet))
         return read._replace(faults=faults, tail=second.tail, met=met, found=frozenset(found))
 
-    def _alone(self, name: str, act: Callable[[], T]) -> T | None:
+    def _under_lock(self, name: str, act: Callable[[], T]) -> T | None:
         """Look while no writer may write; None when one holds the lock all the time. Makes no lock file."""
         folder = f"{self._root}/{name}"
         try:
@@ -612,13 +612,13 @@ class JournalAudit:
 
     # -- telling
 
-    def _told(self, name: str, session: str, seen: Iterable[Seen]) -> Iterator[Fault]:
+    def _make_faults(self, name: str, session: str, seen: Iterable[Seen]) -> Iterator[Fault]:
         for one in seen:
             if one.mended:
                 self.checked["accepted" if one.accepted else "mended"] += 1
             else:
                 self._lossy.update([name] if one.missing or one.kind in ("cold", "chunks") else ())
-                yield told(self._root, name, session, one, witnessed=self._witnessed(name))
+                yield make_fault(self._root, name, session, one, witnessed=self._witnessed(name))
 
     def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
         if tail:
@@ -645,7 +645,7 @@ class JournalAudit:
                 return None
             return parts.forms_agree(self._host, folder, part)
 
-        same = self._alone(name, compared)
+        same = self._under_lock(name, compared)
         if same:
             yield made("journal_twice", f"{plain}.zst", "the part exists both plain and compressed", name, session, part=part)
         elif same is False:

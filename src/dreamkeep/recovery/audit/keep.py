@@ -28,8 +28,8 @@ from typing import Any
 from dreamkeep.capture.hooks import drain, spool
 from dreamkeep.capture.python import OWNERS
 from dreamkeep.event import rfc3339
-from dreamkeep.held import is_held
 from dreamkeep.host import Host, Stat, read_file
+from dreamkeep.host.liveness import is_held
 from dreamkeep.index import part_fingerprints
 from dreamkeep.index.open import FILE
 from dreamkeep.index.sqlite_errors import Unusable
@@ -42,7 +42,7 @@ from dreamkeep.recovery.audit.journals import JournalAudit, Open, is_temp
 from dreamkeep.recovery.delete.delete import INTENTS, Intent
 from dreamkeep.recovery.delete.delete import LOCK as DELETING
 from dreamkeep.recovery.faults import Fault, counted, fault
-from dreamkeep.recovery.isolate import each
+from dreamkeep.recovery.isolate import check_each
 from dreamkeep.recovery.repair.movable import is_link, why_not
 from dreamkeep.session.compactions.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
 from dreamkeep.session.compactions.pairing import Pairing
@@ -109,7 +109,7 @@ class Keeping:
 
     def going_on(self, store: Store | None, journals: JournalAudit) -> Iterator[Fault]:
         """Of journals as they were indexed by the index, of all others by what was read just now."""
-        yield from each(self._open(store, journals), self._session, self._confusing)
+        yield from check_each(self._open(store, journals), self._session, self._confusing)
 
     def _open(self, store: Store | None, journals: JournalAudit) -> Iterator[Open]:
         turns: dict[str, list[TurnView]] = {}
@@ -170,7 +170,7 @@ class Keeping:
         folder = f"{self._root}/{spool.SPOOL}"
         names = sorted(self._names(spool.SPOOL))
         self.checked["spool"] = len(names)
-        bad = list(each(names, self._spooled, lambda name, why: self._no_call(f"{folder}/{name}", why)))
+        bad = list(check_each(names, self._spooled, lambda name, why: self._no_call(f"{folder}/{name}", why)))
         yield from bad
         told = {one.where for one in bad}
         calls = [one for one in spool.entries(names) if f"{folder}/{one.name}" not in told]
@@ -267,18 +267,18 @@ class Keeping:
                 yield fault("lease_stale", path, what, unsafe=unsafe, path=path)
 
     def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
-        yield from each(found, self._leftover, self._no_state)
-        yield from each(("", "state", "journal", INTENTS, "aside", "pages"), self._left_in, self._no_folder)
+        yield from check_each(found, self._leftover, self._no_state)
+        yield from check_each(("", "state", "journal", INTENTS, "aside", "pages"), self._left_in, self._no_folder)
 
     def _left_in(self, folder: str) -> Iterator[Fault]:
         place = f"{self._root}/{folder}" if folder else self._root
         names = sorted(self._names(folder))
-        yield from each((f"{place}/{name}" for name in names if is_temp(name)), self._leftover, self._no_state)
+        yield from check_each((f"{place}/{name}" for name in names if is_temp(name)), self._leftover, self._no_state)
         if folder == "pages":
             inner = (f"pages/{name}" for name in names if self._is_folder(f"{place}/{name}"))
-            yield from each(inner, self._left_in, self._no_folder)
+            yield from check_each(inner, self._left_in, self._no_folder)
         if folder == "aside":
-            yield from each((name for name in names if name.startswith("repair-")), self._ledger, self._no_ledger)
+            yield from check_each((name for name in names if name.startswith("repair-")), self._ledger, self._no_ledger)
 
     def _is_folder(self, path: str) -> bool:
         at = self._host.stat(path)
@@ -327,7 +327,7 @@ class Keeping:
     def states(self) -> Iterator[Fault]:
         names = [name for name in sorted(self._names("state")) if name.endswith(".json")]
         self.checked["states"] = len(names)
-        yield from each((f"{self._root}/state/{name}" for name in names), self._state, self._no_state)
+        yield from check_each((f"{self._root}/state/{name}" for name in names), self._state, self._no_state)
 
     def _state(self, path: str) -> Iterator[Fault]:
         import json
@@ -348,7 +348,7 @@ class Keeping:
             path = f"{self._root}/pages/{project}/{_PAGE}"
             if self._host.stat(path) is not None:
                 self.checked["pages"] += 1
-                yield from each([path], self._page, lambda path, why: fault("page_fence", path, why, path=path))
+                yield from check_each([path], self._page, lambda path, why: fault("page_fence", path, why, path=path))
 
     def _page(self, path: str) -> Iterator[Fault]:
         fence = list(_FENCE.findall(read_file(self._host, path)))

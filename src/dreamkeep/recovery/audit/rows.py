@@ -23,7 +23,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal.open_state import survey
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery.faults import Fault, counted, fault
-from dreamkeep.recovery.isolate import TROUBLE, each
+from dreamkeep.recovery.isolate import TROUBLE, check_each
 from dreamkeep.recovery.stores import restores_rows
 
 #: Of rows that are held at a time, to be compared in one read transaction: short, because some agents wait for readers.
@@ -62,13 +62,13 @@ def audit_rows(host: Host, root: str, agent: str, path: str, names: Collection[s
     def look(native: str) -> Iterator[Fault]:
         folder = f"{root}/{folder_of(f'{agent}:{native}')}"
         if host.stat(folder) is not None and not {f"src:{name}" for name in names}.isdisjoint(survey(host, folder).carry):
-            yield from _told(agent, path, native, loss(host, agent, path, native, folder, names))
+            yield from _make_faults(agent, path, native, loss(host, agent, path, native, folder, names))
 
     def unreadable(native: str, why: str) -> Fault:
         what = f"its rows can't be compared with what was captured: {why}"
         return fault("store_unreadable", f"{path}#{native}", what, session=f"{agent}:{native}", path=path, name="")
 
-    return each(_not_as_captured(host, root, agent, path, names, sessions), look, unreadable)
+    return check_each(_not_as_captured(host, root, agent, path, names, sessions), look, unreadable)
 
 
 def _not_as_captured(
@@ -105,7 +105,7 @@ def _changed(host: Host, path: str, group: Mapping[str, Captured]) -> list[str]:
     return [native for native in group if native not in same]
 
 
-def _told(agent: str, path: str, native: str, found: Loss) -> Iterator[Fault]:
+def _make_faults(agent: str, path: str, native: str, found: Loss) -> Iterator[Fault]:
     where, session = f"{path}#{native}", f"{agent}:{native}"
     missed = (*found.gone, *found.blanked)
     if missed:

@@ -110,7 +110,7 @@ class _SourceAudit:
     def _well(self) -> dict[str, tuple[str, str]]:
         """The common case, in one piece because there are thousands: (agent, journal) of sources that look as they did when they
         were read, and were well then. A deep audit looks at their bytes, too."""
-        plain = {one[0]: one for one in self._cache.plain() if one[6] not in _LEFT_OUT}
+        plain = {one[0]: one for one in self._cache.append_only_files() if one[6] not in _LEFT_OUT}
         try:
             changed = set(self._host.changed("/", (one[:4] for one in plain.values())))
         except OSError:
@@ -121,10 +121,10 @@ class _SourceAudit:
 
             groups = (same[n : n + AT_ONCE] for n in range(0, len(same), AT_ONCE))
             with ThreadPoolExecutor(AT_A_TIME) as pool:
-                same = [one for held in pool.map(self._held, groups) for one in held]
+                same = [one for held in pool.map(self._with_same_bytes, groups) for one in held]
         return {one[0]: (one[4], one[5]) for one in same}
 
-    def _held(self, some: list[Plain]) -> list[Plain]:
+    def _with_same_bytes(self, some: list[Plain]) -> list[Plain]:
         """Those whose bytes still have the checksum that was journaled with them."""
         room = part_fingerprints.room()
         return [one for one in some if self._has_its_bytes(one[0], one[7], room)]
@@ -159,13 +159,13 @@ class _SourceAudit:
             return
         session = f"{seen.agent}:{seen.session}" if seen.session else ""
         try:
-            yield from self._one(path, seen, session)
+            yield from self._audit_source(path, seen, session)
         except TROUBLE as problem:
             cls = "store_unreadable" if seen.rows is not None else "source_unreadable"
             why = getattr(problem, "what", "") or getattr(problem, "strerror", "") or f"{type(problem).__name__}: {problem}"
             yield fault(cls, path, f"it can't be read: {why}", session=session, path=path, name="")
 
-    def _one(self, path: str, seen: SourceState, session: str) -> Iterator[Fault]:
+    def _audit_source(self, path: str, seen: SourceState, session: str) -> Iterator[Fault]:
         at = self._host.stat(path)
         if seen.rows is not None:
             yield from self._database(path, seen, at)
@@ -225,7 +225,7 @@ class _SourceAudit:
                 yield fault(cls, path, what, key=f"{word.crc:08x}", gone=-1, **about)
             return
         folder = f"{self._root}/{folder_of(session)}"
-        held = compare_source.held(self._host, folder, about["name"])
+        held = compare_source.read_captured_lines(self._host, folder, about["name"])
         content = self._opened_now(opened, path)
         found = compare_source.compare(held, content, text=text)
         if not found.gone:

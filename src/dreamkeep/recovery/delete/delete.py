@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
-from dreamkeep.host import Host, Stat, alone, make_folders, read_file, remove_tree, replace_file
+from dreamkeep.host import Host, Stat, exclusive_lock, make_folders, read_file, remove_tree, replace_file
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import DELETIONS, EXCHANGE, folder_of
 from dreamkeep.journal.tombs import Tombstones
@@ -78,7 +78,7 @@ class Deleting:
         """Each has its intent and its tombstone, so that what a crash left of several is finished one by one."""
         folder = f"{self._root}/{INTENTS}"
         make_folders(self._host, folder)
-        with self._alone(wait_s=_WAIT_S):
+        with self._lock(wait_s=_WAIT_S):
             intents = [self._intent(session) for session in sessions]
             for intent in intents:
                 replace_file(self._host, f"{folder}/{os.path.basename(folder_of(intent.session))}", intent.packed())
@@ -98,7 +98,7 @@ class Deleting:
 
     def undelete(self, session: str) -> None:
         make_folders(self._host, f"{self._root}/{INTENTS}")
-        with self._alone(wait_s=_WAIT_S):
+        with self._lock(wait_s=_WAIT_S):
             # One that waits for its page is no reason to keep another from being given free.
             for _, problem in (one for one in self._finish_each(f"{self._root}/{INTENTS}") if one[0] == session):
                 raise problem
@@ -110,7 +110,7 @@ class Deleting:
         if self._host.stat(folder) is None or not self._host.names(folder):
             return
         try:
-            with self._alone(wait_s=0):
+            with self._lock(wait_s=0):
                 for _, problem in self._finish_each(folder):
                     raise problem
         except Busy:
@@ -134,8 +134,8 @@ class Deleting:
                 problems.append((intent.session, problem))
         return problems
 
-    def _alone(self, wait_s: float) -> AbstractContextManager[None]:
-        return alone(self._host, f"{self._root}/{LOCK}", wait_s=wait_s)
+    def _lock(self, wait_s: float) -> AbstractContextManager[None]:
+        return exclusive_lock(self._host, f"{self._root}/{LOCK}", wait_s=wait_s)
 
     def _say(self, kind: str, session: str) -> None:
         self._journals.say("", kind, {"session": session})
@@ -158,7 +158,7 @@ class Deleting:
 
     def _sweep_imports(self) -> None:
         try:
-            with staging.alone(self._host, self._root, wait_s=0):
+            with staging.lock_staging(self._host, self._root, wait_s=0):
                 staging.sweep(self._host, self._root)
         except Busy:
             pass  # an import is at work: it takes in nothing of this session, and clears up by itself

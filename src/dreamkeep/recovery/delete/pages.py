@@ -21,10 +21,10 @@ def showing(host: Host, root: str, session: str) -> frozenset[str]:
     if host.stat(f"{root}/{page.FOLDER}") is None:
         return frozenset()
     learned = Learned(session)
-    for event in _said(host, root):
+    for event in _read_events(host, root):
         learned.see(event)
     pages = _Pages()
-    for event in _said(host, root):
+    for event in _read_events(host, root):
         pages.see(event, shows=learned.left(event) is not None)  # of every event: so it learns which notes rest on the session
 
     def rest(notes: Iterable[str]) -> bool:
@@ -38,7 +38,7 @@ def showing(host: Host, root: str, session: str) -> frozenset[str]:
     )
 
 
-def _said(host: Host, root: str) -> Iterator[Event]:
+def _read_events(host: Host, root: str) -> Iterator[Event]:
     return (event for _, event in events(Reading(host, f"{root}/{KEEP}")))
 
 

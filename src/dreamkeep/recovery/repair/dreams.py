@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, alone, read_file
+from dreamkeep.host import Host, exclusive_lock, read_file
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.writers import JournalWriters
@@ -37,11 +37,11 @@ _COUNTED = {
 }
 
 
-def _alone(mending: Mending, name: str) -> AbstractContextManager[None]:
-    return alone(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
+def _lock(mending: Mending, name: str) -> AbstractContextManager[None]:
+    return exclusive_lock(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
 
 
-def _said(host: Host, root: str) -> list[Event]:
+def _read_events(host: Host, root: str) -> list[Event]:
     return [event for _, event in events(Reading(host, f"{root}/{KEEP}"))]
 
 
@@ -51,8 +51,8 @@ def _said(host: Host, root: str) -> list[Event]:
 def write_page(mending: Mending, fault: Fault) -> MendResult:
     """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
     project, name = str(fault.about["project"]), str(fault.about["page"])
-    with _alone(mending, PAGE_LOCK):
-        last = fold(_said(mending.host, mending.root)).pages.get(f"{project}\0{name}")
+    with _lock(mending, PAGE_LOCK):
+        last = fold(_read_events(mending.host, mending.root)).pages.get(f"{project}\0{name}")
         if last is None or "erased" in last or not last.get("region"):
             return left("what was published there is unknown; `dreamkeep dream` writes the page again")
         done = _put(mending, str(fault.about["path"]), last)
@@ -83,14 +83,14 @@ def _bytes(text: str) -> bytes:
 
 def end_dream(mending: Mending, fault: Fault) -> MendResult:
     """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
-    with _alone(mending, DREAM_LOCK):
-        bury(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
+    with _lock(mending, DREAM_LOCK):
+        mark_over(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
     return MENDED
 
 
-def bury(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str) -> None:
+def mark_over(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str) -> None:
     """Under the dream's lock: so whoever has not ended is dead."""
-    said = _said(host, root)
+    said = _read_events(host, root)
     memory = fold(said)
     run = memory.runs.get(id)
     if run is None or run.is_over:
@@ -133,7 +133,7 @@ def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) ->
     """As a run tells it itself. What it used of a model, nobody knows."""
     did = Counter(event.kind for event in said if event.body.get("run") == run.id)
     good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
-    told = [_told(one) for one in of_it]
+    told = [_describe_failure(one) for one in of_it]
     return {
         "run": run.id,
         "trigger": run.trigger or None,
@@ -155,7 +155,7 @@ def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) ->
     }
 
 
-def _told(one: Dreamed) -> dict[str, str]:
+def _describe_failure(one: Dreamed) -> dict[str, str]:
     reason = _NOT_READ if one.status == PENDING else one.failure if one.status == FAILED else ""
     return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
 

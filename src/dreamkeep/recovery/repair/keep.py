@@ -14,8 +14,8 @@ from dreamkeep.capture.sources.source_cache import NAME as SOURCES
 from dreamkeep.capture.sources.source_cache import Cache
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Event, Kind, rfc3339
-from dreamkeep.held import is_held
-from dreamkeep.host import Host, alone, read_file
+from dreamkeep.host import Host, exclusive_lock, read_file
+from dreamkeep.host.liveness import is_held
 from dreamkeep.index import open as index
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame, body_of, parse
@@ -159,7 +159,7 @@ def rebuild(mending: Mending, fault: Fault) -> MendResult:
 
 def _make_index(mending: Mending) -> MendResult:
     paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
-    with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
+    with exclusive_lock(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
         for path in filter(lambda path: _is_folder(mending.host, path), paths):
             moved = _set_aside(mending, path, "")
             if not moved.mended:
@@ -175,7 +175,7 @@ def _make_index(mending: Mending) -> MendResult:
 def renew_witness(mending: Mending, fault: Fault) -> MendResult:
     """What can be read of it stays; the indexer adds what the journals hold now."""
     path = f"{mending.root}/{witness.FILE}"
-    with witness.held(mending.host, mending.root):
+    with witness.lock_witness(mending.host, mending.root):
         data = witness.mended(mending.host, mending.root)
         if mending.host.stat(path) is None:
             return mending.ledger.publish(path, data)

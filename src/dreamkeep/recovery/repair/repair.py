@@ -17,7 +17,7 @@ from dreamkeep.capture.sources.source_cache import NAME as SOURCES
 from dreamkeep.capture.sources.source_cache import Cache
 from dreamkeep.errors import BadUsage, DreamkeepError, Failed, NotFound
 from dreamkeep.event import Event, Ids, Kind
-from dreamkeep.host import alone
+from dreamkeep.host import exclusive_lock
 from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.isolate import TROUBLE, why
@@ -120,7 +120,7 @@ class Repair:
     def plan(self, only: Sequence[str] = ()) -> RepairResult:
         """Writes nothing."""
         report = self._audit()
-        _known(report.faults, only)
+        _find_faults(report.faults, only)
         result = RepairResult(report)
         for fault in report.faults:
             if reason := self._reason(fault, only):
@@ -164,7 +164,7 @@ class Repair:
     def accept(self, ids: Sequence[str]) -> RepairResult:
         """These faults are known and stay as they are; they are no longer reported, until the thing changes again."""
         report = self._audit()
-        chosen = _known(report.faults, ids)
+        chosen = _find_faults(report.faults, ids)
         result = RepairResult(report)
         with self._at_work() as mending:
             for fault in chosen:
@@ -176,7 +176,7 @@ class Repair:
 
     def undo(self, text: str) -> RepairResult:
         undo_id = which(self._host, self._root, text)
-        with self._alone():
+        with self._lock():
             steps = take_back(self._host, self._root, undo_id)
             self._forget_sources(steps)
             report = self._audit()
@@ -208,9 +208,9 @@ class Repair:
         ahead = (one for one in report.faults if one.cls == "index_drift")
         return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _lock(self) -> AbstractContextManager[None]:
         """One repair at a time, by a lock that goes with its process."""
-        return alone(self._host, f"{self._root}/{LOCK}", wait_s=_WAIT_S)
+        return exclusive_lock(self._host, f"{self._root}/{LOCK}", wait_s=_WAIT_S)
 
     @contextmanager
     def _at_work(self) -> Iterator[Mending]:
@@ -219,7 +219,7 @@ class Repair:
         if at and not at.is_folder:
             what = "nothing was repaired: repairs keep what they replace in this folder, but it is not a folder"
             raise Failed(what, where=f"{root}/{ASIDE}", next="Move it out of the keep, then repair again.")
-        with self._alone():
+        with self._lock():
             sweep_temps(host, root)
             undo_id = Ids(host.now, host.random).new()
             ledger, ids = Ledger(host, root, undo_id), marked_ids(host, undo_id)
@@ -256,7 +256,7 @@ def _isolated(mending: Mending, step: RepairStep) -> MendResult:
         mending.ledger.fault = ""
 
 
-def _known(faults: Sequence[Fault], ids: Sequence[str]) -> list[Fault]:
+def _find_faults(faults: Sequence[Fault], ids: Sequence[str]) -> list[Fault]:
     found = [fault for fault in faults if fault.id in ids]
     missing = sorted(set(ids) - {fault.id for fault in found})
     if missing:

@@ -141,7 +141,7 @@ class Journal:
         return _heard(self.host, self.folder, tuple(map(mark_of, folders(self.host, self.root))))
 
     @cached_property
-    def told(self) -> Mapping[str, Mapping[str, Any]]:
+    def carried_sources(self) -> Mapping[str, Mapping[str, Any]]:
         return source_bytes.sources(self.host, self.folder)
 
     @cached_property
@@ -374,7 +374,7 @@ def _check_witness(journal: Journal, fault: Fault) -> None:
         return
     if known["state"] not in (ACTIVE, journal.heard.state):
         raise Unsafe(_BEGAN)
-    if known["others"] and not any(one.get("role") == "turns" for one in journal.told.values()):
+    if known["others"] and not any(one.get("role") == "turns" for one in journal.carried_sources.values()):
         raise Unsafe("It is unknown what was lost: some messages didn't come from files alone.")
 
 
@@ -417,16 +417,16 @@ class _Files:
         self._lost = {name: word for name, word in found if word}
         self._agent, _, self._native = journal.session.partition(":")
         self._cache = journal.cache
-        self._told = journal.told
+        self._told = journal.carried_sources
 
     def to_read(self, after: int) -> list[SourceToReread]:
         """`after`: the last seq that was lost."""
         carried = self._journal.carried
         words = dict(_words(carried))
-        found = [again for name, word in words.items() if (again := self._again(name, word, after))]
+        found = [again for name, word in words.items() if (again := self._find_source_to_reread(name, word, after))]
         return found + list(self._forgotten(words))
 
-    def _again(self, name: str, word: SourceCursor, after: int) -> SourceToReread | None:
+    def _find_source_to_reread(self, name: str, word: SourceCursor, after: int) -> SourceToReread | None:
         if word.offset > _LARGEST:
             raise Unsafe("The transcript is too large to compare.")
         whole = self._journal.is_whole(name, word)
@@ -481,7 +481,7 @@ class _Files:
         else:
             # However it looks by now: whether it begins with what was captured is asked next.
             same = (seen for seen in self._remembered() if self._name(*seen) == name)
-            source = next((one for path, role in same if (one := self._found(path, role))), Source(self._agent, ""))
+            source = next((one for path, role in same if (one := self._find_source(path, role))), Source(self._agent, ""))
         if not source.path or "\ufffd" in source.path:
             way = "" if any(self._remembered()) else " `dreamkeep ingest --again` finds it, if it is still there."
             raise Unsafe(f"It is also lost which file it came from.{way}")
@@ -496,7 +496,7 @@ class _Files:
             if seen and (seen.agent, seen.session) == (self._agent, self._native):
                 yield path, seen.role
 
-    def _found(self, path: str, role: str) -> Source | None:
+    def _find_source(self, path: str, role: str) -> Source | None:
         """A file that capture remembers, as its agent's module knows it: only that says how it is to be read."""
         for one in named(self._host, path, [self._agent]):
             if isinstance(one, Source) and one.path == path:
@@ -520,7 +520,7 @@ class _Files:
                 continue
             if self._journal.carried.get(f"src:{name}") == "moved":
                 continue
-            one = self._found(path, role)
+            one = self._find_source(path, role)
             if one is not None and (self._looks_same(path, seen) or self._still_begins(one, seen)):
                 yield SourceToReread(one, behind=True, name=name, further=True)
 

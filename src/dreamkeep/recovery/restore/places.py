@@ -31,20 +31,20 @@ class Home(NamedTuple):
     environment: Mapping[str, str]
 
     def places(self, agent: str) -> list[str]:
-        return [_plain(one) for one in discovery(agent).homes(self.path, {} if self.named else self.environment)]
+        return [_normalise(one) for one in discovery(agent).homes(self.path, {} if self.named else self.environment)]
 
     def usual(self, agent: str) -> list[tuple[str, str]]:
         """(place, how it goes on after the home folder)."""
         size = len(self.path.rstrip("/"))
-        return [(one, one[size:]) for one in map(_plain, discovery(agent).homes(self.path, {}))]
+        return [(one, one[size:]) for one in map(_normalise, discovery(agent).homes(self.path, {}))]
 
 
-def _plain(path: str) -> str:
+def _normalise(path: str) -> str:
     return re.sub("/+", "/", path).rstrip("/")
 
 
 def place(path: str, role: str, summary: Summary, home: Home) -> str:
-    path = _plain(path)
+    path = _normalise(path)
     if not home.named and is_own(summary.agent, path, home):
         return path
     found = _moved(summary.agent, path, home)

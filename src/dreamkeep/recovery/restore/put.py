@@ -53,7 +53,7 @@ def resolved(host: Host, path: str) -> str:
     return host.real_path(path)
 
 
-def judge(host: Host, path: str, pieces: Pieces) -> str:
+def compare_target(host: Host, path: str, pieces: Pieces) -> str:
     """What is there now, next to what is to be there."""
     at = host.stat(path)
     if at is None:
@@ -122,8 +122,8 @@ def trouble(problem: OSError, path: str) -> NotDurable:
 def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> PlacedFile:
     """`aside`: a name in the keep for what is there now. `over`: exactly this may be there, too: ours was made from it."""
     path = resolved(host, path)
-    verdict = judge(host, path, pieces)
-    if verdict == OTHER and (over is None or judge(host, path, lambda: [over]) != SAME):
+    verdict = compare_target(host, path, pieces)
+    if verdict == OTHER and (over is None or compare_target(host, path, lambda: [over]) != SAME):
         raise refusal(path)
     size = sum(map(len, pieces()))
     if verdict == SAME:
@@ -134,7 +134,7 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
         ours = publish_blocks(host, path, _gathered(pieces()))
     else:
         kept = _replace(host, path, pieces, aside, verdict, over)
-    if judge(host, path, pieces) != SAME:
+    if compare_target(host, path, pieces) != SAME:
         if not ours:
             raise refusal(path)  # it appeared meanwhile
         raise Failed(
@@ -153,10 +153,10 @@ def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, ov
         temp = staged(host, path, _gathered(pieces()))
         try:
             # Once more, on the file that was set aside: it must be what was judged, and still be the one that is there.
-            again = judge(host, aside, pieces if verdict != OTHER or over is None else lambda: [over])
+            again = compare_target(host, aside, pieces if verdict != OTHER or over is None else lambda: [over])
             if host.stat(path) != seen or again != (SAME if verdict == OTHER else verdict):
                 raise refusal(path)
-            host.imitate(temp, path)
+            host.copy_mode(temp, path)
             host.replace(temp, path)
         except Exception:
             host.remove(temp)

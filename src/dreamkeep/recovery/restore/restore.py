@@ -182,7 +182,7 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _RestorePlan | Non
         whole = whole and not found.lost
         for file in found.files:
             files.append(_file(host, file, summary, found.lost))
-            notes += _told(file)
+            notes += _describe_losses(file)
         for database in found.databases:
             _add_rows(rows, database, summary, found.lost)
             notes += [f"{database.path}: {_MASKED}"] if database.masked else []
@@ -222,7 +222,7 @@ def _read_again(host: Host, path: str) -> Iterable[bytes]:
     return [read_file(host, path)]
 
 
-def _told(file: exact.ExactFile) -> list[str]:
+def _describe_losses(file: exact.ExactFile) -> list[str]:
     masked = [f"{file.path}: {_MASKED}"] if file.masked else []
     if file.generation == file.generations:
         return masked
@@ -280,7 +280,7 @@ def _check(host: Host, plan: _RestorePlan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
         with _translated(file.path):
-            if put.judge(host, put.resolved(host, file.path), file.pieces) == put.OTHER and not file.made_from:
+            if put.compare_target(host, put.resolved(host, file.path), file.pieces) == put.OTHER and not file.made_from:
                 raise put.refusal(file.path)
     for rows in plan.rows:
         with _translated(rows.path):
@@ -315,7 +315,7 @@ def _put(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, 
 
 def _placed(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
     if dry_run:
-        verdict = put.judge(host, put.resolved(host, file.path), file.pieces)
+        verdict = put.compare_target(host, put.resolved(host, file.path), file.pieces)
         action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
         done = put.PlacedFile(file.path, action, sum(map(len, file.pieces())))
     else:

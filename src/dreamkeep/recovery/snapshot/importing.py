@@ -31,7 +31,7 @@ from dreamkeep.recovery.snapshot.keep import Placed, Theirs, published, tombs
 from dreamkeep.recovery.snapshot.mended import proven
 from dreamkeep.recovery.snapshot.merge import Journaled, Lacking, Ours, batches, is_journaled, is_older, lacking, wanted
 from dreamkeep.recovery.snapshot.snapshot import FOLDERS, PAGES, TOML, VIEW, Opened, Progress, keep_id
-from dreamkeep.recovery.snapshot.staging import alone, clear, new_staging, sweep
+from dreamkeep.recovery.snapshot.staging import clear, lock_staging, new_staging, sweep
 
 #: Seven digits are 40 TB of one session: a higher number is none of ours.
 _PART = re.compile(r"(journal/keep|journal/sessions/[a-z0-9-]{1,32}/[^/]{1,120})/([0-9]{6}|[1-9][0-9]{6})\.jsonl")
@@ -114,7 +114,7 @@ class Importing:
             with ExitStack() as held:
                 for n, (journal, found) in enumerate(_grouped(opened.entries())):
                     if n == 0:  # not before: of a file that is no snapshot nothing is to be seen here
-                        held.enter_context(alone(self._host, self._root, wait_s=_WAIT_S))
+                        held.enter_context(lock_staging(self._host, self._root, wait_s=_WAIT_S))
                         sweep(self._host, self._root)
                         held.callback(sweep, self._host, self._root)
                         self._look_at(str(opened.about.get("keep", "")))
@@ -292,10 +292,10 @@ class Importing:
         ours = Ours(self._host, folder)
         dead = {one: self._refused.get(one, ()) for one in here.dead}
         theirs = Theirs(self._host, staging, dead, self._same_of, self._index.placed)
-        more = (event for one in lacking(ours, self._host, staging) if (event := self._told(one, theirs, ours)))
+        more = (event for one in lacking(ours, self._host, staging) if (event := self._translate_event(one, theirs, ours)))
         done = self._append_all("", more, ours)
         before = len(self._skipped)
-        self._bury(one for one, at in there.dead.items() if one not in here.dead and here.lifted.get(one, "") < at)
+        self._delete_sessions(one for one, at in there.dead.items() if one not in here.dead and here.lifted.get(one, "") < at)
         if done is not None and (done or ours.apart) and len(self._skipped) == before:
             self._see_to_losses("", staging)
 
@@ -308,11 +308,11 @@ class Importing:
     def _is_here(self, session: str) -> bool:
         return _is_session(session) and bool(parts.numbers(self._host, f"{self._root}/{folder_of(session)}"))
 
-    def _told(self, found: Lacking, theirs: Theirs, ours: Ours) -> Event | None:
+    def _translate_event(self, found: Lacking, theirs: Theirs, ours: Ours) -> Event | None:
         """An event of their keep's own journal as it is to be appended here."""
         if found.event.kind in _OWN or (found.event.kind == Kind.FAULT_ACCEPTED and not self._is_same):
             return None
-        event = theirs.told(found.event)
+        event = theirs.translate(found.event)
         if event is None or (found.erased and event is not found.event):
             return None  # of what was erased here, what may be told is here
         if not found.follows and is_journaled(event, ours):
@@ -322,7 +322,7 @@ class Importing:
         self._renamed = self._renamed or event.kind in (Kind.PROJECT_RENAMED, Kind.PROJECT_UNDONE)
         return event._replace(carry=None)
 
-    def _bury(self, sessions: Iterable[str]) -> None:
+    def _delete_sessions(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):
             if self._host.stat(f"{self._root}/{folder_of(session)}") is not None:
                 self._skipped.append((session, "it was deleted there, but is kept here"))

@@ -61,7 +61,7 @@ class Theirs:
             found.update(*(names[word] for word in names.keys() & set(_PLAIN.findall(frame["raw"]))))
         return sorted(found)
 
-    def told(self, event: Event) -> Event | None:
+    def translate(self, event: Event) -> Event | None:
         """As it may be appended here; None when nothing of it may."""
         for learned, session, taps in self._dead:
             left = forget.left_of(event, learned, session, taps)

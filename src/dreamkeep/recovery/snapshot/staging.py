@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from dreamkeep.host import Host
-from dreamkeep.host import alone as host_alone
+from dreamkeep.host import exclusive_lock as host_alone
 
 LOCK = "state/import.lock"
 _STATE = "state"
@@ -20,7 +20,7 @@ def new_staging(host: Host) -> str:
     return f"{_STATE}/{_PREFIX}{host.random(8).hex()}.tmp"
 
 
-def alone(host: Host, root: str, *, wait_s: float) -> AbstractContextManager[None]:
+def lock_staging(host: Host, root: str, *, wait_s: float) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=wait_s)
 
 

@@ -315,11 +315,11 @@ def _time(text: str | None) -> datetime | None:
 # -- to and from JSON
 
 
-def plain(value: Any) -> Any:
+def as_plain_data(value: Any) -> Any:
     """Lists and dicts only: named tuples are not JSON to everybody."""
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: as_plain_data(one) for key, one in value.items()}
+    return [as_plain_data(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def entity_from(saved: Sequence[Any]) -> Entity:

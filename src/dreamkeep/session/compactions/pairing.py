@@ -58,14 +58,14 @@ class Pairing:
 
     def saved(self) -> dict[str, Any]:
         return {
-            "entities": c.plain(list(self.entities.values())),
-            "marks": c.plain(self.marks),
+            "entities": c.as_plain_data(list(self.entities.values())),
+            "marks": c.as_plain_data(self.marks),
             "last": self._last,
             "ours": list(self._ours),
             "depths": dict(self._depths),
             "replayed": dict(self._replayed),
             "structured": self._structured,
-            "waiting": c.plain(self._waiting),
+            "waiting": c.as_plain_data(self._waiting),
         }
 
     # -- what happens

@@ -210,7 +210,9 @@ class _Digest:
         result = self._results.get((message.seq, message.n))
         refused = tools.refusal_words(result, name) if result else None
         if result is not None and refused is not None:
-            yield from self._told(message, result, f"the user refused {fold(_dense(tools.describe_call(name, given)), 120, 0)}")
+            yield from self._tool_line(
+                message, result, f"the user refused {fold(_dense(tools.describe_call(name, given)), 120, 0)}"
+            )
             if refused:
                 yield DigestLine(place_of(result), f.USER, ANSWER, "user, refusing", refused)
         elif tools.is_kind("ask", name):
@@ -221,7 +223,7 @@ class _Digest:
             yield from self._ran(message, result)
         elif result is not None and (result.tool or {}).get("error"):
             words = _dense(f"{name} {self._target(given)} → error: {fold(result.text.strip(), _ERROR, 0)}")
-            yield from self._told(message, message, words)
+            yield from self._tool_line(message, message, words)
         elif not _is_todo(name):
             self._edited(name, given, result)
             self._seen.append(DigestLine(place_of(message), f.ASSISTANT, AGENT, name, self._target(given)))
@@ -230,7 +232,7 @@ class _Digest:
         if result is not None and tools.is_kind("edit", name):
             self.files.update(dict.fromkeys(map(self._short_path, tools.edited_files(given))))
 
-    def _told(self, call: Message, at: Message, text: str) -> Iterator[DigestLine]:
+    def _tool_line(self, call: Message, at: Message, text: str) -> Iterator[DigestLine]:
         yield from self._remarks()
         yield from self._looked()
         yield DigestLine(place_of(at), f.TOOL, TOOL, "tool", text)
@@ -247,7 +249,7 @@ class _Digest:
             ended = f"exit {code}" if code is not None else "failed"
             error = _dense(tools.error_line(result))
             self.failed = f"{command} → {ended}{': ' if error else ''}{error}"
-            yield from self._told(message, message, f"{shown} → {ended}{': ' if error else ''}{fold(error, _ERROR, 0)}")
+            yield from self._tool_line(message, message, f"{shown} → {ended}{': ' if error else ''}{fold(error, _ERROR, 0)}")
         else:
             self.files.update(dict.fromkeys(map(self._short_path, tools.patched_files(command))))
             self._seen.append(DigestLine(place_of(message), f.ASSISTANT, AGENT, "ran", f"{shown} → ok" if result else shown))

@@ -155,7 +155,7 @@ def split_origins(text: str, heard: Callable[[str], bool] = lambda piece: False)
     if _PLAN.match(text):
         return (OriginSpan(0, len(text), PASTED),)
     blocks = list(_blocks(text))
-    judged = [(part, origin) for block in blocks for part, origin in _judge(block, heard)]
+    judged = [(part, origin) for block in blocks for part, origin in _classify(block, heard)]
     judged = _led(_smoothed(_documented(judged)))
     return _merged(text, judged)
 
@@ -214,7 +214,7 @@ def _part(block: _TextBlock, start: int, end: int | None = None) -> _TextBlock:
 # -- one block
 
 
-def _judge(block: _TextBlock, heard: Callable[[str], bool]) -> list[tuple[_TextBlock, str]]:
+def _classify(block: _TextBlock, heard: Callable[[str], bool]) -> list[tuple[_TextBlock, str]]:
     if SIGN in block.text:
         return [(block, INJECTED)]
     if block.fenced or _was_heard(block.text, heard):

@@ -95,7 +95,7 @@ def _pattern(part: str, name: str, flags: int = re.IGNORECASE) -> re.Pattern[str
 
 
 @cache
-def _each(part: str, name: str) -> tuple[re.Pattern[str], ...]:
+def _compile_each(part: str, name: str) -> tuple[re.Pattern[str], ...]:
     return tuple(_any_of((one,), re.IGNORECASE) for one in table()[part][name])
 
 
@@ -208,7 +208,7 @@ def error_line(result: ToolMessage) -> str:
     """The line of a failed command's output that says what was wrong; "" if none does."""
     lines = [line.rstrip()[:_LINE] for line in output_of(result).split("\n")]
     told = [line for line in lines if line.strip() and not _pattern("ends", "empty").match(line.strip())]
-    for found in _each("ends", "key"):
+    for found in _compile_each("ends", "key"):
         for line in told:
             if found.match(line):
                 return _without_stamp(line)

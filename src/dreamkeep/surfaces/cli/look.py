@@ -57,7 +57,7 @@ def paint(text: str, colour: str) -> str:
     return f"\x1b[{_CODES[colour]}m{text}{_PLAIN}" if colour and text and of(sys.stdout).colours else text
 
 
-def plain(said: str, *, colours: bool) -> str:
+def terminal_text(said: str, *, colours: bool) -> str:
     """What may be printed: no control characters but line feeds, tabs and (if there are any) our own colours."""
     if not colours:
         return "\n".join(line if line.isprintable() else printable(line) for line in said.split("\n"))

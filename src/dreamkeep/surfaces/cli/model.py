@@ -30,7 +30,7 @@ def run(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 
 def _shown(told: dict[str, Any]) -> str:
-    lines = [_now(told), "", *_found(told["found"]), "", *_cost(told)]
+    lines = [_now(told), "", *_describe_models(told["found"]), "", *_cost(told)]
     if told["backend"] == "rules":
         lines += ["", "Nothing is sent until you choose one: dreamkeep model use NAME"]
     return "\n".join(lines)
@@ -66,7 +66,7 @@ def _now(told: dict[str, Any]) -> str:
 _GOES = {"command": "wherever that program sends them"}
 
 
-def _found(found: list[dict[str, Any]]) -> list[str]:
+def _describe_models(found: list[dict[str, Any]]) -> list[str]:
     if not found:
         return ["No model found: no agent program on PATH, no local server, no API key."]
     rows = [["NAME", "WHAT", "WHERE YOUR SESSIONS GO"]]

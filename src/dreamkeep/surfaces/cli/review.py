@@ -26,11 +26,11 @@ def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     made = keep.review(
         project=project, accept=arguments.accept, reject=arguments.reject, edit=edit, accept_all=arguments.accept_all
     )
-    show(arguments, made, lambda made: _told(made) if decided else _listed(made))
+    show(arguments, made, lambda made: _describe(made) if decided else _listed(made))
     return 0
 
 
-def _told(made: dict[str, Any]) -> str:
+def _describe(made: dict[str, Any]) -> str:
     left = text.counted(len(made["items"]), "item")
     return f"{len(made['accepted'])} accepted, {len(made['rejected'])} rejected; {left} left in the inbox."
 

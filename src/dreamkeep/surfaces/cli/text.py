@@ -43,7 +43,7 @@ def out(said: str) -> None:
     """On stdout, for people. What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on
     it; and it may hold escape sequences: this is the door that lets none of them out."""
     encoding = sys.stdout.encoding or "utf-8"
-    said = look.plain(said, colours=look.of(sys.stdout).colours)
+    said = look.terminal_text(said, colours=look.of(sys.stdout).colours)
     print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
@@ -276,16 +276,16 @@ def doctor(data: dict[str, Any]) -> str:
 def audited(found: dict[str, Any]) -> str:
     lines = []
     for one in found["faults"]:
-        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", *_told(one)]
+        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", *_describe(one)]
     for one in found.get("notices", ()):
-        lines += [f"notice: {line(one['where'])}", *_told(one)]
+        lines += [f"notice: {line(one['where'])}", *_describe(one)]
     looked = found["checked"]
     sources = f" and {counted(looked['sources'], 'agent file')}" if looked.get("sources") else ""
     what = f"Checked {counted(looked.get('journals', 0), 'journal')}{sources}"
     return "\n".join([*lines, f"{what}: {_how_many(found['faults'])}{_before(looked)}."])
 
 
-def _told(one: dict[str, Any]) -> list[str]:
+def _describe(one: dict[str, Any]) -> list[str]:
     return [f"    {_sentence(line(one['what']))}", f"    → {line(one['next'])}"]
 
 

@@ -60,9 +60,9 @@ class Tools:
             given = checked(_SCHEMAS[call.tool], call.arguments)
             return _ACTS[call.tool](self._kept(call.tool), given)
         except DreamkeepError as problem:
-            return ToolOutcome({}, _told(problem), failed=True)
+            return ToolOutcome({}, _describe_problem(problem), failed=True)
         except OSError as problem:
-            return ToolOutcome({}, _told(cannot_read(problem, call.tool)), failed=True)
+            return ToolOutcome({}, _describe_problem(cannot_read(problem, call.tool)), failed=True)
 
     def close(self) -> None:
         with self._opening:
@@ -88,7 +88,7 @@ class Tools:
         return keep
 
 
-def _told(problem: DreamkeepError) -> str:
+def _describe_problem(problem: DreamkeepError) -> str:
     """It may quote what was asked for."""
     from dreamkeep.verbs.standalone import mask_secrets
 

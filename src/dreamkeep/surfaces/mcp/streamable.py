@@ -121,24 +121,24 @@ class _Server(ThreadingHTTPServer):
         self.service = service
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._places: dict[socket.socket, _Place] = {}
-        self._alone = threading.Lock()
+        self._answer_single = threading.Lock()
         super().__init__((host, port), _Handler)
 
     def expect(self, line: socket.socket, within_s: float | None) -> None:
         """The client must send or take all it should within that time. None: it is our turn."""
-        with self._alone:
+        with self._answer_single:
             if place := self._places.get(line):
                 place.until = None if within_s is None else time.monotonic() + within_s
 
     def trust(self, line: socket.socket) -> None:
-        with self._alone:
+        with self._answer_single:
             if place := self._places.get(line):
                 place.trusted = True
 
     def service_actions(self) -> None:
         """Called twice a second: a client that missed its deadline is not read any more, so its thread ends."""
         now = time.monotonic()
-        with self._alone:
+        with self._answer_single:
             for line, place in self._places.items():
                 if place.until is not None and place.until < now:
                     place.until = None
@@ -157,7 +157,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def _take_place(self, line: socket.socket) -> bool:
-        with self._alone:
+        with self._answer_single:
             if len(self._places) >= _CONNECTIONS:
                 slowest = longest_waiting(self._places)
                 if slowest is None:
@@ -175,7 +175,7 @@ class _Server(ThreadingHTTPServer):
             self._leave_place(request)
 
     def _leave_place(self, line: socket.socket) -> None:
-        with self._alone:
+        with self._answer_single:
             self._places.pop(line, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -285,13 +285,13 @@ class Service:
             raise _No(400, "unknown protocol version", protocol.NO_SUCH_VERSION, data)
         method = message.get("method") if isinstance(message, dict) else None
         if protocol.names_version(message) or version in NAMED or method == "server/discover":
-            return self._alone(asked, message)
+            return self._answer_single(asked, message)
         if method == "initialize":
             return self._greeted(message)
         id, talk = self._session(asked)
         return self._in_session(message, id, talk)
 
-    def _alone(self, asked: _Handler, message: Any) -> HttpAnswer:
+    def _answer_single(self, asked: _Handler, message: Any) -> HttpAnswer:
         """2026-07-28: nothing was before, nothing comes after."""
         if not isinstance(message, dict):
             raise _No(400, "one request or notification at a time")

@@ -100,7 +100,9 @@ class ExchangeVerbs:
         left = exchange.write(sessions)
         leases = self._dreams.open_dreaming().leases
         if left:
-            leases.take([one for one in sessions if one not in leases.held(but=exchange.holder)], exchange.holder, _FILES_LEASE_S)
+            leases.take(
+                [one for one in sessions if one not in leases.held_sessions(but=exchange.holder)], exchange.holder, _FILES_LEASE_S
+            )
         else:
             leases.release(exchange.holder)
         return {**made, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
@@ -117,7 +119,7 @@ class ExchangeVerbs:
             name=name,
             holder=exchange.holder,
             part_tokens=part_tokens,
-            again=exchange.again,
+            again=exchange.from_beginning,
         )
         partial = exchange.missing and made["status"] == "completed"
         return {**made, **({"status": "partial"} if partial else {})}
@@ -133,7 +135,7 @@ class ExchangeVerbs:
         chosen = resolve_session(self._context, session) if session else ""
         tried: set[str] = set()
         while True:
-            found = self._find_offer(chosen, tried, again or bool(chosen and self._open_exchange(chosen).again))
+            found = self._find_offer(chosen, tried, again or bool(chosen and self._open_exchange(chosen).from_beginning))
             if "offer" in found:
                 return dict(found["offer"])
             if found["settle"] is None:
@@ -171,7 +173,7 @@ class ExchangeVerbs:
     def _make_request(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
         """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
         exchange, named, dead = self._open_exchange(session), [session] if session else [], self._read_tombstones()
-        if not session and "" in dreaming.leases.held():
+        if not session and "" in dreaming.leases.held_sessions():
             return None
         limit = None if session else 0
         dreaming.preview(

@@ -31,7 +31,7 @@ class PageVerbs:
         from dreamkeep.memory.page import in_keep, render
 
         if write is not None:
-            from dreamkeep.dream.pages.publish import Published, alone
+            from dreamkeep.dream.pages.publish import Published, lock_pages
             from dreamkeep.verbs.arguments import check_folder_exists
 
             path = os.path.abspath(os.fspath(write))
@@ -40,7 +40,7 @@ class PageVerbs:
             try:
                 if not in_keep(self._root, path):
                     check_folder_exists(self._host, path)
-                with alone(self._host, self._root):
+                with lock_pages(self._host, self._root):
                     return self._context.ask_memory(lambda memory: self._open_publishing(memory).publish(project, path)._asdict())
             except OSError as problem:
                 raise from_os(problem, "writing the page", path) from problem
@@ -101,12 +101,12 @@ class PageVerbs:
         return self._publish_with(run, self._context.warn)
 
     def _publish_with(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.publish import lock_pages
         from dreamkeep.memory.page import FOLDER
 
         self._context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
         try:
-            with alone(self._host, self._root):
+            with lock_pages(self._host, self._root):
                 return self._context.ask_memory(lambda memory: self._publish_each(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
             warn(f"The pages can't be written now; the next dream writes them: {problem}")
@@ -116,7 +116,7 @@ class PageVerbs:
 
     def publish_before_deletion(self, sessions: Collection[str]) -> None:
         """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
-        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.publish import lock_pages
         from dreamkeep.memory.page import in_keep
 
         left = [one for one in self.publish("") if one["problem"] and in_keep(self._root, one["path"])]
@@ -126,7 +126,7 @@ class PageVerbs:
                 self._open_publishing(memory).take_reworded(one["project"], one["path"], session)
 
         if left:
-            with alone(self._host, self._root):
+            with lock_pages(self._host, self._root):
                 self._context.ask_memory(take)
 
     def publish_without_deleted(self) -> list[tuple[str, str]]:
@@ -147,13 +147,13 @@ class PageVerbs:
 
     def _retire_pages(self) -> list[tuple[str, str]]:
         """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.publish import lock_pages
         from dreamkeep.dream.pages.retired import left_over
 
         def retired(memory: Memory) -> list[tuple[str, str]]:
             return [(path, why) for path in left_over(self._host, self._root, memory) if (why := self._retire(memory, path))]
 
-        with alone(self._host, self._root):
+        with lock_pages(self._host, self._root):
             return self._context.ask_memory(retired)
 
     def _retire(self, memory: Memory, path: str) -> str:

@@ -185,7 +185,9 @@ class DreamVerbs:
         from dreamkeep.dream import schedule
         from dreamkeep.dream.assemble import named
 
-        return schedule.told(self.open_dreaming().given_up(name=named(None, self._context.config))), schedule.TRY_AGAIN
+        return schedule.describe_given_up(
+            self.open_dreaming().given_up(name=named(None, self._context.config))
+        ), schedule.TRY_AGAIN
 
     def start_dream(self) -> bool:
         if not self._context.config["dream.auto"] or self._context.is_off() or not self._context.exists():
@@ -233,9 +235,9 @@ class DreamVerbs:
             self._forgetting.forget(folder_of(session), pages)
 
         def end(run: str) -> None:
-            from dreamkeep.recovery.repair.dreams import bury
+            from dreamkeep.recovery.repair.dreams import mark_over
 
-            bury(self._host, self._root, self._context.journals(), self._context.ids, run)
+            mark_over(self._host, self._root, self._context.journals(), self._context.ids, run)
 
         return Dreaming(
             self._host,
@@ -279,7 +281,7 @@ class DreamVerbs:
     def dream_status(self) -> dict[str, Any]:
         from dreamkeep.dream import schedule
         from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
-        from dreamkeep.held import is_held
+        from dreamkeep.host.liveness import is_held
         from dreamkeep.recovery.audit.dreams import left_alone
 
         memory, unrecorded = self._context.ask(runs_and_ended)
@@ -301,7 +303,7 @@ class DreamVerbs:
             time_hours=config["dream.time_hours"],
             later=len(failed_too) - len(waiting),
         )
-        poisoned = schedule.told(schedule.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
+        poisoned = schedule.describe_given_up(schedule.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
         ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
         finished = [one for one in memory.runs.values() if one.report]
         report = max(finished, key=lambda one: one.number).report if finished else None
@@ -377,5 +379,5 @@ def _add_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, A
     told = [{"id": one.session, "attempts": one.attempts, "reason": schedule.reason(one)} for one in found]
     why = made.get("why", "")
     if found and not made["considered"]:
-        why = f"{why or 'no sessions are waiting'}; {schedule.told(found)}"
+        why = f"{why or 'no sessions are waiting'}; {schedule.describe_given_up(found)}"
     return {**made, "why": why, "given_up": told}

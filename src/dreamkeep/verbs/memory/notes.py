@@ -182,12 +182,12 @@ class NoteVerbs:
     def hold_turn(self) -> Iterator[None]:
         """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
         other. Held for as long as it takes to conclude what follows, and never while a page is written."""
-        from dreamkeep.host import alone
+        from dreamkeep.host import exclusive_lock
 
         path = f"{self._root}/{_LOCK}"
         with ExitStack() as held:
             try:
-                held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
+                held.enter_context(exclusive_lock(self._host, path, wait_s=_WAIT_S))
             except OSError as problem:
                 raise from_os(problem, "recording statements", path) from problem
             yield
@@ -206,7 +206,7 @@ class NoteVerbs:
                 if memory.insights[said.id].run:
                     # A dream has heard it, too. What was told outright stands without that run.
                     self._context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
-                return said, told.again(memory, said)
+                return said, told.repeat_statement(memory, said)
             said = told.as_newest(memory, said, now)
             done = told.concluded(memory, said, now, keep=keep, similar=self._similarity.compare)
             events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
@@ -236,7 +236,7 @@ class NoteVerbs:
 
     def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
         from dreamkeep.dream.pages.promote import line_of, put_into
-        from dreamkeep.dream.pages.publish import alone
+        from dreamkeep.dream.pages.publish import lock_pages
         from dreamkeep.memory.note import ACTIVE
 
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
@@ -246,7 +246,7 @@ class NoteVerbs:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
             raise Refused(f"the note is {found.state}, so it can't be promoted", where=found.id, next=way)
         try:
-            with alone(self._host, self._root):
+            with lock_pages(self._host, self._root):
                 done = put_into(self._host, self._root, path, found.text)
         except OSError as problem:
             raise from_os(problem, "promoting a note", path) from problem

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
-    from dreamkeep.recall.found import FoundItem
+    from dreamkeep.recall.hits import FoundItem
     from dreamkeep.recall.pack import Match, Pack, PackLine, Past
     from dreamkeep.recall.rendered import PackShelf, Wanted
     from dreamkeep.session.summary import Summary
@@ -191,7 +191,7 @@ class PackVerbs:
                 return
             # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
             said = {session: self._find_said(session) for session in squeezed}
-            with rendered.alone(self._host, self._root):
+            with rendered.lock_packs(self._host, self._root):
                 self._context.ask(lambda store: self._render_all(store, rendered.PackShelf(self._host, self._root), said))
         except (DreamkeepError, OSError) as problem:
             self._context.warn(f"The packs for agents can't be written now; the next drain or dream writes them: {problem}")
@@ -202,7 +202,7 @@ class PackVerbs:
 
         if self._host.stat(f"{self._root}/{rendered.FOLDER}") is None:
             return
-        with rendered.alone(self._host, self._root):
+        with rendered.lock_packs(self._host, self._root):
             rendered.PackShelf(self._host, self._root).clear()
         self.render_packs()
 

@@ -11,7 +11,7 @@ from dreamkeep.event import rfc3339
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
-    from dreamkeep.recall.found import FoundItem
+    from dreamkeep.recall.hits import FoundItem
     from dreamkeep.recall.query import Query
     from dreamkeep.verbs.capture import CaptureVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
@@ -73,14 +73,14 @@ class SearchVerbs:
         within = Within(project, agent, session, since, until)
         self._capture.take_in()
 
-        def found(store: Store) -> list[Hit]:
+        def find_hits(store: Store) -> list[Hit]:
             meaning = self._similarity.open_meaning(store)
             with store.reading():
                 hits = Search(store, asked, within, now, meaning).run(wanted, limit)
                 texts = store.texts([one.no for one in hits if one.kind == "message"])
             return [self._show_hit(one, texts.get(one.no, one.text), asked) for one in hits]
 
-        return self._context.ask(found)
+        return self._context.ask(find_hits)
 
     def _show_hit(self, one: FoundItem, text: str, asked: Query) -> Hit:
         from dreamkeep.recall.snippet import around, snippet
@@ -99,7 +99,7 @@ class SearchVerbs:
 
 
 def _check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    from dreamkeep.recall.found import KINDS
+    from dreamkeep.recall.hits import KINDS
 
     named = tuple(kinds) if not isinstance(kinds, str) else tuple(part.strip() for part in kinds.split(",") if part.strip())
     wrong = [kind for kind in named if kind not in KINDS]

@@ -108,8 +108,8 @@ class DeleteVerbs:
 
         gone = gone_sessions(self._host, self._root)
 
-        def known(store: Store) -> dict[str, Summary]:
+        def find_known(store: Store) -> dict[str, Summary]:
             build.follow_keep(self._host, self._root, store)
             return {one: store.session(one) or empty(one) for one in find_sessions_named(store, text, gone)}
 
-        return {**self._context.glance(known), **{one: empty(one) for one in again}}
+        return {**self._context.glance(find_known), **{one: empty(one) for one in again}}

@@ -64,12 +64,12 @@ class SnapshotVerbs:
         from dreamkeep.journal.places import KEEP
         from dreamkeep.recovery.snapshot.importing import Importing, Index
 
-        def again(session: str, name: str, other: str) -> str:
+        def take_again(session: str, name: str, other: str) -> str:
             return regain(self._host, self._root, self._capture.open_ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
         index = Index(lambda: self._forgetting.forget(KEEP, ()), self._open_placing(), self._pages.take_in_edits)
-        done = Importing(self._host, self._root, path, self._context.journals, again, index).run(progress)
+        done = Importing(self._host, self._root, path, self._context.journals, take_again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
 

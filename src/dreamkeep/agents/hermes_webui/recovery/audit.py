@@ -34,9 +34,9 @@ from shlex import quote
 from dreamkeep.agents.hermes.discovery import AGENT as HERMES
 from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
 from dreamkeep.agents.hermes_webui.recovery import documents
-from dreamkeep.agents.hermes_webui.recovery.folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
+from dreamkeep.agents.hermes_webui.recovery.folder import DELETED, INDEX, STRANGE, Folder, copies, places, read_row_messages
 from dreamkeep.agents.hermes_webui.recovery.rows import WebuiRow, databases, webui_rows
-from dreamkeep.agents.hermes_webui.recovery.rows import held as held_in
+from dreamkeep.agents.hermes_webui.recovery.rows import read_database_session as held_in
 from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
 from dreamkeep.capture.sources.source_cache import Cache, FileLook, SourceState
@@ -257,7 +257,7 @@ class _WebuiAudit:
             held = folder.document(folder.backup(sid))
             if held is None:
                 yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is not a readable session")
-            elif more := documents.lost(live, held) and documents.lost(live, held, told=self._told(folder, sid)):
+            elif more := documents.lost(live, held) and documents.lost(live, held, told=self._read_row_messages(folder, sid)):
                 richer = True
                 many = counted(len(more), "message", "messages")
                 what = f"it has {many} that the session file lacks, with no sign that this was intended"
@@ -278,7 +278,7 @@ class _WebuiAudit:
         for data in folder.versions(sid):
             before = documents.document(data)
             if before is not None and documents.lost(live, before, edited=True):
-                rows = rows or self._told(folder, sid)
+                rows = rows or self._read_row_messages(folder, sid)
                 masked = masked_messages(documents.messages_of(live)) if is_masked(data) else frozenset()
                 gone = documents.lost(live, before, edited=True, told=rows)
                 lost |= {
@@ -306,9 +306,9 @@ class _WebuiAudit:
             step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
             yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.mark(more), step=step)
 
-    def _told(self, folder: Folder, sid: str) -> documents.WebuiMessages:
+    def _read_row_messages(self, folder: Folder, sid: str) -> documents.WebuiMessages:
         """Asked only where something is missing: what was taken back is not."""
-        return told(folder, sid, self._databases)
+        return read_row_messages(folder, sid, self._databases)
 
     # -- turns
 
@@ -321,7 +321,7 @@ class _WebuiAudit:
             if turn.at + _YOUNG_S > now:
                 continue
             unsafe = (self._why_not(folder, sid) or first) if sid not in folder.lives else ""
-            if documents.may_be_meant(live or {}, turn, self._told(folder, sid)):
+            if documents.may_be_meant(live or {}, turn, self._read_row_messages(folder, sid)):
                 unsafe = "Messages were cleared or undone in this session, perhaps this one too. If not, send it again."
             what = f"the prompt of turn {turn.id} is in no message, and the turn never ended"
             where = folder.journals[sid][0]

@@ -152,14 +152,14 @@ def _goes_on(message: Message, spare: list[Message], live: Sequence[Message], ed
     if partial and any(one.get("role") == role and words(one).startswith(said) for one in live):
         return True
     for one in spare:
-        same = one.get("role") == role and not _blank(one) and _together(time_of(one), time_of(message))
+        same = one.get("role") == role and not _blank(one) and _merge_messages(time_of(one), time_of(message))
         if same and ((said and words(one).startswith(said)) or edited):
             spare.remove(one)
             return True
     return False
 
 
-def _together(one: float | None, other: float | None) -> bool:
+def _merge_messages(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and abs(one - other) <= _GRAIN_S
 
 
@@ -273,7 +273,7 @@ def union(live: Sequence[Message], more: Sequence[Message], other: Sequence[Mess
 
 
 def _blanked(one: Message, whole: Message) -> bool:
-    return _blank(one) and one.get("role") == whole.get("role") and _together(time_of(one), time_of(whole))
+    return _blank(one) and one.get("role") == whole.get("role") and _merge_messages(time_of(one), time_of(whole))
 
 
 def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: WebuiMessages = UNTOLD) -> Document:

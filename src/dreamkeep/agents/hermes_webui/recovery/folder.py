@@ -160,24 +160,24 @@ def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _kept(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.DatabaseSession]:
-    for kept in _held(folder, sid, databases):
+    for kept in _read_database_sessions(folder, sid, databases):
         if kept.document["messages"] or kept.document["worktree_path"]:
             yield kept
 
 
-def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.DatabaseSession]:
+def _read_database_sessions(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.DatabaseSession]:
     for path in databases:
         try:
-            kept = webui_rows.held(folder.host, path, sid)
+            kept = webui_rows.read_database_session(folder.host, path, sid)
         except (OSError, DreamkeepError):
             continue  # another fault tells that
         if kept:
             yield kept
 
 
-def told(folder: Folder, sid: str, databases: Sequence[str]) -> documents.WebuiMessages:
+def read_row_messages(folder: Folder, sid: str, databases: Sequence[str]) -> documents.WebuiMessages:
     """What all rows of a session tell, also of one in which everything was taken back."""
-    found = [one.told for one in _held(folder, sid, databases)]
+    found = [one.told for one in _read_database_sessions(folder, sid, databases)]
     return documents.WebuiMessages([row for one in found for row in one.rewound], [row for one in found for row in one.others])
 
 
@@ -196,5 +196,5 @@ def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None
             more = documents.later(result, kept.document)
             if more:
                 result = documents.with_messages(result, [*documents.messages_of(result), *more])
-        result = documents.without(result, told(folder, sid, databases))
+        result = documents.without(result, read_row_messages(folder, sid, databases))
     return base.raw if base.raw is not None and result == base.document else documents.written(result)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from dreamkeep.agents.hermes_webui.recovery import documents
-from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, restored, told
+from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, read_row_messages, restored
 from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
@@ -27,8 +27,8 @@ def _is_deleted(folder: Folder, sid: str) -> bool:
     return folder.deleted is None or sid in folder.deleted
 
 
-def _told(looking: Looking, folder: Folder, sid: str) -> documents.WebuiMessages:
-    return told(folder, sid, databases(looking.host, looking.home, looking.environment))
+def _read_row_messages(looking: Looking, folder: Folder, sid: str) -> documents.WebuiMessages:
+    return read_row_messages(folder, sid, databases(looking.host, looking.home, looking.environment))
 
 
 def _is_kept(looking: Looking, folder: Folder, sid: str) -> bool:
@@ -69,7 +69,7 @@ def restore_backup(mending: Mending, fault: Fault) -> MendResult:
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
         return left("it is no longer readable; run the audit again")
-    whole = documents.merged(live, [held], _told(mending, folder, sid))
+    whole = documents.merged(live, [held], _read_row_messages(mending, folder, sid))
     if whole != live:
         done = mending.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
         if not done.mended:
@@ -92,7 +92,7 @@ def recover_turn(mending: Mending, fault: Fault) -> MendResult:
     turn = next((one for one in documents.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
         return MENDED  # it has ended, or its prompt has come
-    if documents.may_be_meant(live, turn, _told(mending, folder, sid)):
+    if documents.may_be_meant(live, turn, _read_row_messages(mending, folder, sid)):
         return left("messages were cleared or undone in this session, perhaps this one too")
     if seen is None:
         if _is_kept(mending, folder, sid):

@@ -67,12 +67,12 @@ class DatabaseSession(NamedTuple):
     told: documents.WebuiMessages
 
 
-def held(host: Host, path: str, sid: str) -> DatabaseSession | None:
+def read_database_session(host: Host, path: str, sid: str) -> DatabaseSession | None:
     """None when the database has no such row."""
-    return database.ask(host, path, lambda base: _held(base, sid))
+    return database.ask(host, path, lambda base: _read_session(base, sid))
 
 
-def _held(base: Base, sid: str) -> DatabaseSession | None:
+def _read_session(base: Base, sid: str) -> DatabaseSession | None:
     base.need("Hermes", "sessions", "messages")
     if base.version("sessions", sid) is None:
         return None
@@ -103,7 +103,7 @@ def _rewound(row: Mapping[str, Any]) -> bool:
 
 def message(row: Mapping[str, Any]) -> documents.Message:
     """A row of `messages` as the WebUI has it. Pure."""
-    return {"role": _plain(row.get("role")), "content": _content(row.get("content")), **dict(_members(row))}
+    return {"role": _column_text(row.get("role")), "content": _content(row.get("content")), **dict(_members(row))}
 
 
 def _members(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -111,12 +111,12 @@ def _members(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "timestamp", row["timestamp"]
     if calls := _parsed(row.get("tool_calls")):
         yield "tool_calls", calls
-    if called := _plain(row.get("tool_call_id")):
+    if called := _column_text(row.get("tool_call_id")):
         yield "tool_call_id", called
-    if name := _plain(row.get("tool_name")):
+    if name := _column_text(row.get("tool_name")):
         yield "name", name
     for column in _KEPT_TEXT:
-        if said := _plain(row.get(column)):
+        if said := _column_text(row.get(column)):
             yield column, said
     for column in _KEPT_JSON:
         if kept := _parsed(row.get(column)):
@@ -128,42 +128,42 @@ def sidecar(row: Mapping[str, Any], messages: list[documents.Message]) -> docume
     started = _number(row.get("started_at"))
     times = [at for at in map(documents.time_of, messages) if at is not None]
     prompt = next((documents.words(one) for one in messages if one.get("role") == "user"), "")
-    path = _plain(row.get("workspace")) or _plain(row.get("cwd")) or _plain(row.get("worktree_path"))
+    path = _column_text(row.get("workspace")) or _column_text(row.get("cwd")) or _column_text(row.get("worktree_path"))
     made = documents.bare(
-        _plain(row.get("id")),
-        title=_plain(row.get("title")) or prompt.partition("\n")[0][:_TITLE] or "Untitled",
+        _column_text(row.get("id")),
+        title=_column_text(row.get("title")) or prompt.partition("\n")[0][:_TITLE] or "Untitled",
         workspace=path,
-        model=_plain(row.get("model")) or None,
+        model=_column_text(row.get("model")) or None,
         created_at=started,
         updated_at=max(times, default=started),
         archived=bool(row.get("archived")),
-        profile=_plain(row.get("profile_name")) or _plain(row.get("profile")) or None,
+        profile=_column_text(row.get("profile_name")) or _column_text(row.get("profile")) or None,
         input_tokens=_count(row.get("input_tokens")),
         output_tokens=_count(row.get("output_tokens")),
         cache_read_tokens=_count(row.get("cache_read_tokens")),
         cache_write_tokens=_count(row.get("cache_write_tokens")),
         estimated_cost=row.get("estimated_cost_usd"),
-        parent_session_id=_plain(row.get("parent_session_id")) or None,
+        parent_session_id=_column_text(row.get("parent_session_id")) or None,
         message_count=len(messages),
         messages=messages,
         # What is active is what the model was given.
         context_messages=[dict(one) for one in messages],
     )
-    made |= {name: row[name] if name.endswith("_at") else _plain(row[name]) for name in _WORKTREE if row.get(name)}
+    made |= {name: row[name] if name.endswith("_at") else _column_text(row[name]) for name in _WORKTREE if row.get(name)}
     # Not the WebUI's own members, yet kept by it until it saves, and nowhere else in the file.
-    made |= {name: _plain(row[name]) for name in ("cwd", "git_branch", "git_repo_root") if row.get(name)}
+    made |= {name: _column_text(row[name]) for name in ("cwd", "git_branch", "git_repo_root") if row.get(name)}
     return made | {"_recovered_from_state_db": True}
 
 
 def _content(value: object) -> Any:
-    plain = _plain(value)
+    plain = _column_text(value)
     if not plain.startswith(_PACKED):
         return plain
     parsed = _parsed(plain[len(_PACKED[0]) :])
     return plain if parsed is None else parsed
 
 
-def _plain(value: object) -> str:
+def _column_text(value: object) -> str:
     """A column's text; what is no UTF-8 or no text as far as it can be read."""
     if isinstance(value, Mapping):
         packed = text(value.get("$text")) or text(value.get("$blob"))
@@ -173,7 +173,7 @@ def _plain(value: object) -> str:
 
 def _parsed(value: object) -> Any:
     try:
-        return json.loads(_plain(value)) if value else None
+        return json.loads(_column_text(value)) if value else None
     except (ValueError, RecursionError):
         return None
 

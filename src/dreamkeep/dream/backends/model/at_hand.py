@@ -14,13 +14,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep import net
 from dreamkeep.agents import registry
 from dreamkeep.agents.contract import OWN_TITLE
 from dreamkeep.dream.backends.model.budget import Prices, estimate
 from dreamkeep.dream.backends.model.model import KEYS
 from dreamkeep.dream.backends.model.requests import OURS, challenge_request, merge_request, read_request
 from dreamkeep.errors import BadUsage
+from dreamkeep.host import http
 
 COMMAND, SERVER, KEY = "command", "server", "key"
 #: An agent takes its time.
@@ -63,8 +63,8 @@ def find(environment: Mapping[str, str], which: Callable[[str], str | None], *, 
 def _server(name: str, port: int, environment: Mapping[str, str]) -> Candidate | None:
     """Who answers there as a server of models does."""
     url = f"http://127.0.0.1:{port}/v1/models"
-    got = net.get(url, timeout_s=_PROBE_S, most_bytes=_PROBE_BYTES, environment=environment)
-    if isinstance(got, net.Lost) or got.status != 200:
+    got = http.get(url, timeout_s=_PROBE_S, most_bytes=_PROBE_BYTES, environment=environment)
+    if isinstance(got, http.Lost) or got.status != 200:
         return None
     try:
         told = json.loads(got.body)

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dreamkeep import child
 from dreamkeep.dream.backends.api import Usage
 from dreamkeep.dream.backends.model.http import MOST_BYTES, Got, NoReply
 from dreamkeep.dream.backends.model.requests import ANSWERS, Request
+from dreamkeep.host import process
 from dreamkeep.secrets.redact import redact
 
 #: Whoever has this set was started by a dream.
@@ -40,7 +40,7 @@ class Command:
         return f"{request.user}\n{request.system}\n\nThe JSON schema of the answer: {wanted}\n".encode("utf-8", "replace")
 
     def ask(self, body: bytes, now_s: float) -> Got | NoReply:
-        ran = child.run(
+        ran = process.run(
             self._words,
             body,
             environment=self._environment,
@@ -48,7 +48,7 @@ class Command:
             timeout_s=self._timeout_s,
             most_bytes=MOST_BYTES,
         )
-        if isinstance(ran, child.NotStarted):
+        if isinstance(ran, process.NotStarted):
             return NoReply(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True, nobody=True)
         if ran.why == "time-out":
             return NoReply(f"the command did not finish within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")

@@ -163,7 +163,7 @@ class Exchange:
     # -- requests
 
     @property
-    def again(self) -> bool:
+    def from_beginning(self) -> bool:
         """Whether its sessions were read before, and are to be read from their beginning."""
         return self.is_there() and self._signed().get("again") is True
 

@@ -1,7 +1,7 @@
 """Two ways to ask a model over HTTP: OpenAI's chat completions, which many servers speak, and Anthropic's messages.
 
-Each way is a pure pair: what is sent, and what a reply says. `Endpoint` sends one request through the door (net.py) and says what
-came of it; whether to ask again is decided in model.py.
+Each way is a pure pair: what is sent, and what a reply says. `Endpoint` sends one request (host/http.py) and says what came of
+it; whether to ask again is decided in model.py.
 
 Servers that speak OpenAI's protocol do not all know all of it. What one refuses (400, 422) is left out from then on: the schema
 (then the answer is plain JSON, as the prompt asks), the temperature, the older name of the limit.
@@ -13,9 +13,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep import net
 from dreamkeep.dream.backends.api import Usage
 from dreamkeep.dream.backends.model.requests import Request
+from dreamkeep.host import http
 from dreamkeep.secrets.redact import redact
 
 MOST_BYTES = 4 << 20
@@ -183,7 +183,7 @@ class Endpoint:
     def ask(self, body: bytes, now_s: float) -> Got | NoReply:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         headers.update(self._protocol.headers(self._key))
-        reply = net.post(
+        reply = http.post(
             self._url,
             headers,
             body,
@@ -191,7 +191,7 @@ class Endpoint:
             most_bytes=MOST_BYTES,
             environment=self._environment,
         )
-        if isinstance(reply, net.Lost):
+        if isinstance(reply, http.Lost):
             return self._lost(reply)
         if reply.status != 200:
             return self._refused(reply, now_s)
@@ -205,7 +205,7 @@ class Endpoint:
             return NoReply(f"an error instead of an answer{self._in_words(said)}")
         return self._protocol.read(said)
 
-    def _lost(self, lost: net.Lost) -> NoReply:
+    def _lost(self, lost: http.Lost) -> NoReply:
         detail = f" ({lost.detail})" if lost.detail else ""
         if lost.why == "too long":
             return NoReply(f"a reply of more than {MOST_BYTES >> 20} MiB")
@@ -215,7 +215,7 @@ class Endpoint:
         gone = lost.why == "unreachable"
         return NoReply(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
 
-    def _refused(self, reply: net.HttpReply, now_s: float) -> NoReply:
+    def _refused(self, reply: http.HttpReply, now_s: float) -> NoReply:
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):

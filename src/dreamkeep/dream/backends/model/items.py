@@ -112,8 +112,8 @@ class Material:
         self._at: dict[str, list[int]] = {}
         for n, line in enumerate(self.lines):
             self._at.setdefault(line.seq, []).append(n)
-        self._all = _plain("\n".join((*beside, *(line.text for line in self.lines))))
-        self._commands = _plain("\n".join(self._said_or_run()))
+        self._all = _normalise("\n".join((*beside, *(line.text for line in self.lines))))
+        self._commands = _normalise("\n".join(self._said_or_run()))
 
     def quoted(self, place: str, words: str) -> Quoted | str:
         """The quote as it stands there, or why it is none."""
@@ -143,7 +143,7 @@ class Material:
         return tuple(line for n, line in enumerate(self.lines) if n in near)
 
     def shows(self, name: str) -> bool:
-        return _plain(name) in self._all
+        return _normalise(name) in self._all
 
     def shows_beside(self, number: str, places: Collection[str]) -> bool:
         beside = "\n".join(line.text for line in self.around(places, _BESIDE))
@@ -154,7 +154,7 @@ class Material:
         return self._tool_words.refused([note])[0]
 
     def was_said_or_run(self, command: str) -> bool:
-        return _plain(command) in self._commands
+        return _normalise(command) in self._commands
 
     def _said_or_run(self) -> Iterator[str]:
         """What the user typed, what the agent said and what it ran; nothing that a tool printed."""
@@ -178,7 +178,7 @@ def _whose(line: DigestLine) -> tuple[str, str]:
     return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     return " ".join(text.casefold().replace("’", "'").split())
 
 

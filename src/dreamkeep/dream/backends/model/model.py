@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from dreamkeep import net
 from dreamkeep.agents.registry import BUILT_IN
 from dreamkeep.config import Config
 from dreamkeep.dream.backends.api import Usage
@@ -23,7 +22,7 @@ from dreamkeep.dream.backends.model.http import Anthropic, Endpoint, Got, NoRepl
 from dreamkeep.dream.backends.model.reading import ModelReply
 from dreamkeep.dream.backends.model.requests import Request, read_request
 from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
-from dreamkeep.host import Host
+from dreamkeep.host import Host, http
 
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
@@ -223,7 +222,7 @@ def _bearable(url: str) -> None:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    if parts.scheme != "https" and not net.near(parts.hostname or ""):
+    if parts.scheme != "https" and not http.near(parts.hostname or ""):
         raise BadConfig("plain http is allowed only on this machine and network", where="dream.model.url", next="Use https://.")
 
 

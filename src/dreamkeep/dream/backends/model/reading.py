@@ -217,7 +217,7 @@ def _challenged(
             needed.append(asked)
             continue
         for item, verdict in zip(some, verdicts, strict=True):
-            made = judge(item, verdict, by_session[item.session])
+            made = classify(item, verdict, by_session[item.session])
             if isinstance(made, str):
                 dropped[made] += 1
             else:
@@ -225,7 +225,7 @@ def _challenged(
     return ReadingProgress(tuple(needed), tuple(judged), dropped, unreadable)
 
 
-def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
+def classify(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
     """Where an item belongs, or why it is dropped. Without a verdict it is only a suggestion."""
     if verdict is None:
         return Judged(item, SUGGESTED, "nobody challenged it")

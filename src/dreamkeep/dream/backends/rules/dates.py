@@ -56,11 +56,11 @@ def _in(text: str, said: date) -> str:
     if not habit:
         text = _STAYS.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
     for pattern, what in _FROM_TODAY if habit else (*_FROM_TODAY, *_NEXT_AND_LAST):
-        text = _each(pattern, what, text, said)
+        text = _each_date(pattern, what, text, said)
     return text
 
 
-def _each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
+def _each_date(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
     return pattern.sub(lambda found: _put(found, what(found, said)), text)
 
 

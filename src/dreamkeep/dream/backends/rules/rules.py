@@ -46,7 +46,7 @@ class Rules:
         if is_subagent(given):
             return Answer()
         steps = work.steps(given)
-        found = [*_said(steps, given), *_commands(steps, given.cwd)]
+        found = [*_standing_words(steps, given), *_commands(steps, given.cwd)]
         clean = [one._replace(text=self._redact(one.text)) for one in found]
         once = list(_once(clean, given.tasks))
         more = len(once) - MOST
@@ -91,7 +91,7 @@ class OwnWords(NamedTuple):
     known: bool
 
 
-def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
+def _standing_words(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
     """What was said stays unless the user takes it back with his next words."""
     own: dict[str, list[OwnWords]] = {}
     for step in steps:
@@ -134,7 +134,7 @@ def standing(message: str, at: str | None = None, heard: Callable[[str], bool] =
         return []
     typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
     quotes = [quote for text in typed for quote in _sentences(_QUOTED.sub(_blank, text)) if _is_standing(quote)]
-    return [Standing(_kind(quote), _worded(quote, at), quote) for quote in quotes]
+    return [Standing(_kind(quote), _phrase(quote, at), quote) for quote in quotes]
 
 
 _ITEM = re.compile(r"\s*[-*•+–]\s+")
@@ -170,7 +170,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _leads_to_rules(line: str) -> bool:
-    plain = _plain(line)
+    plain = _normalise(line)
     return _pattern("rules", "any").search(plain) is not None and not _pattern("never", "others").search(plain)
 
 
@@ -191,7 +191,7 @@ def _item_end(line: str) -> int:
 
 
 def _is_standing(sentence: str) -> bool:
-    plain = _plain(sentence)
+    plain = _normalise(sentence)
     if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
         return False
     if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "others", "hangs")):
@@ -214,7 +214,7 @@ def _is_short(plain: str) -> bool:
     return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _SHORTEST
 
 
-def _plain(sentence: str) -> str:
+def _normalise(sentence: str) -> str:
     """As it is put to the patterns: without a lead, in lower case, with straight apostrophes."""
     flat = " ".join(sentence.split()).replace("’", "'").lower().rstrip(".!。！ ")
     return _pattern("lead", "any").sub("", flat)
@@ -222,10 +222,10 @@ def _plain(sentence: str) -> str:
 
 def _kind(sentence: str) -> str:
     """What is only to be remembered is a fact; all else is how things are to be done."""
-    return FACT if _pattern("remember", "any").match(_plain(sentence)) else CONSTRAINT
+    return FACT if _pattern("remember", "any").match(_normalise(sentence)) else CONSTRAINT
 
 
-def _worded(quote: str, at: str | None) -> str:
+def _phrase(quote: str, at: str | None) -> str:
     """One line, without "ok so", with days as dates by when it was said."""
     flat = " ".join(quote.split())
     cut = _pattern("lead", "any").match(flat.lower())

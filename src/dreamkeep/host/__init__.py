@@ -154,7 +154,7 @@ class Host(Protocol):
     def real_path(self, path: str) -> str:
         """Where a path leads when every link is followed; the last name need not be there."""
 
-    def imitate(self, path: str, like: str) -> None:
+    def copy_mode(self, path: str, like: str) -> None:
         """`path` gets the mode of `like`, and its owner where we may give it."""
 
     def set_mode(self, path: str, mode: int) -> None: ...
@@ -330,7 +330,7 @@ class RealHost:
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)
 
-    def imitate(self, path: str, like: str) -> None:
+    def copy_mode(self, path: str, like: str) -> None:
         seen = os.stat(like)
         try:
             os.chown(path, seen.st_uid, seen.st_gid)
@@ -443,7 +443,7 @@ def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = F
 
 
 @contextmanager
-def alone(host: Host, path: str, *, wait_s: float) -> Iterator[None]:
+def exclusive_lock(host: Host, path: str, *, wait_s: float) -> Iterator[None]:
     """While nobody else holds this lock file, which is made if it is not there."""
     make_folders(host, os.path.dirname(path))
     handle = host.open_lock(path)
@@ -493,7 +493,7 @@ def write_new(host: Host, path: str, blocks: Iterable[bytes], *, like: str | Non
         for block in blocks:
             write_all(host, handle, block)
         if like is not None:
-            host.imitate(path, like)
+            host.copy_mode(path, like)
         host.sync(handle)
     except (Exception, KeyboardInterrupt, SystemExit):
         host.close(handle)

@@ -156,11 +156,11 @@ def _connection(
 def _proxy(scheme: str, host: str, environment: Mapping[str, str]) -> tuple[tuple[str, int], Mapping[str, str]] | None:
     import base64
 
-    def said(name: str) -> str:
+    def setting_of(name: str) -> str:
         return environment.get(name) or environment.get(name.upper()) or ""
 
-    address = said(f"{scheme}_proxy") or said("all_proxy")
-    if not address or local(host) or _excepted(host, said("no_proxy")):
+    address = setting_of(f"{scheme}_proxy") or setting_of("all_proxy")
+    if not address or local(host) or _excepted(host, setting_of("no_proxy")):
         return None
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if parts.scheme not in ("http", "https"):
