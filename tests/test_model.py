@@ -260,9 +260,9 @@ def test_of_wrong_types_only_the_wrong_ones_are_lost(server: Server, name: str) 
     [piece] = read(backend(server, name))
     assert [one.item.note for one in piece.judged] == ["This one is good."]
     assert piece.dropped == {
-        "no item": 6,
-        "a quote without place or words": 1,
-        "a kind, strength or scope that there is not": 1,
+        "not an item": 6,
+        "a quote without a place or text": 1,
+        "an unknown kind, strength or scope": 1,
     }
 
 
@@ -303,7 +303,7 @@ def test_a_list_of_something_else_is_no_answer_and_an_empty_one_is(server: Serve
     assert listed("[]", "items") == listed('{"items": []}', "items") == []
     server.items = [item(), "none", {"a": 1}]
     [piece] = read(backend(server))
-    assert len(piece.judged) == 1 and piece.dropped == {"no item": 2}
+    assert len(piece.judged) == 1 and piece.dropped == {"not an item": 2}
 
 
 def test_odd_signs_do_not_get_through(server: Server) -> None:

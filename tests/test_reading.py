@@ -130,14 +130,14 @@ def test_an_item_that_the_place_shows_is_taken_with_whose_words_it_rests_on() ->
         ({"quotes": quotes(("1", "always send real mail"))}, "a quote that is not there"),
         ({"quotes": quotes(("2", "never send real mail from a test"))}, "a quote that is not there"),
         ({"quotes": quotes(("77", "never send real mail from a test"))}, "a place that was not shown"),
-        ({"quotes": quotes(("1", ""))}, "a quote of no sensible length"),
+        ({"quotes": quotes(("1", ""))}, "a quote that is too short or too long"),
         ({"quotes": []}, "an item without a quote"),
-        ({"quotes": [7]}, "a quote without place or words"),
-        ({"kind": "close"}, "a kind, strength or scope that there is not"),
-        ({"strength": "certain"}, "a kind, strength or scope that there is not"),
-        ({"scope": "branch"}, "it holds for this piece of work only"),
-        ({"note": "No."}, "a note of no sensible length"),
-        ({"note": "x" * 900}, "a note of no sensible length"),
+        ({"quotes": [7]}, "a quote without a place or text"),
+        ({"kind": "close"}, "an unknown kind, strength or scope"),
+        ({"strength": "certain"}, "an unknown kind, strength or scope"),
+        ({"scope": "branch"}, "it applies to this piece of work only"),
+        ({"note": "No."}, "a note that is too short or too long"),
+        ({"note": "x" * 900}, "a note that is too short or too long"),
         ({"note": "Tests must never send real mail, says RuleBook.md."}, "a name that the session does not show"),
         ({"note": "Tests must never send real mail, as Marguerite asked."}, "a name that the session does not show"),
         ({"note": "Tests must never send more than 4711 real mails."}, "a number that the evidence does not show"),
@@ -253,7 +253,7 @@ def test_only_what_is_typed_and_sure_to_reader_or_challenge_is_active() -> None:
     assert [one.shelf for one in judged([{"item": 1, "verdict": "suggest"}], item(strength="maybe"))[0]] == ["suggested"]
     pasted = item(note="The stub must always be used.", quotes=quotes(("7", "The stub must always be used")))
     assert [one.shelf for one in judged([{"item": 1, "verdict": "keep"}], pasted)[0]] == ["suggested"]
-    assert [one.shelf for one in judged([], item())[0]] == ["suggested"], "nobody challenged it"
+    assert [one.shelf for one in judged([], item())[0]] == ["suggested"], "it was not challenged"
     assert judged([{"item": 1, "verdict": "drop"}], item()) == ([], ["dropped by the challenge"])
 
 
@@ -262,7 +262,7 @@ def test_a_better_sentence_of_the_challenge_must_hold_as_well() -> None:
     [one] = judged([better], item())[0]
     assert one.item.note == "No test may send real mail."
     worse = {"item": 1, "verdict": "keep", "note": "No test may send real mail, says Marguerite."}
-    assert judged([worse], item()) == ([], ["worded anew by the challenge, with a name that the session does not show"])
+    assert judged([worse], item()) == ([], ["reworded by the challenge, with a name that the session does not show"])
 
 
 def test_an_answer_that_is_none_is_asked_for_again() -> None:

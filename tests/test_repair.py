@@ -974,7 +974,7 @@ def test_doctor_tells_that_repairs_can_be_taken_back(world: World) -> None:
     world.repair(apply=True)
     with Keep.open(world.root) as keep:
         told = [entry["what"] for entry in keep.doctor() if entry["check"] == "aside"]
-    assert [what.partition(" ")[0] for what in told] == ["what", "1"] and "1 repairs" in told[0]
+    assert [what.partition(" ")[0] for what in told] == ["what", "1"] and "1 repair " in told[0]
 
 
 def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World, cli: Callable[..., Ran]) -> None:

@@ -79,7 +79,7 @@ def contradicts(newer: str, older: str, *, corrects: bool = False) -> str:
     if _replaces(new, old):
         return "it names what it replaces"
     if _returns(new, old):
-        return "it takes up what was turned down"
+        return "it takes up what was rejected"
     if (new.strong or new.takes_back) and _reframes(new, old):
         return "it changes what was settled"
     return ""

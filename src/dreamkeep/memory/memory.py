@@ -409,7 +409,7 @@ class Memory:
         now = self._resting(was, left or list(was.insights))
         if not left and was.state in (note.ACTIVE, note.SUGGESTED):
             state = self._without_ground(was)
-            now = now.after(at, state, why or "nothing that it rested on is left", run, state=state)
+            now = now.after(at, state, why or "nothing it rested on is left", run, state=state)
         self._put(NOTES, was.id, now)
 
     def _without_ground(self, was: Note) -> str:

@@ -17,6 +17,7 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory.memory import PAGES
 from dreamkeep.recovery.audit.dreams import left_alone
 from dreamkeep.recovery.delete.delete import ASIDE, INTENTS
+from dreamkeep.recovery.faults import counted
 from dreamkeep.recovery.isolate import TROUBLE, why
 from dreamkeep.recovery.repair.ledger import PREFIX
 from dreamkeep.session import raw
@@ -136,10 +137,17 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
         what = "the last automatic dream reported a problem"
         found.append(_entry("dream", False, what, f"Read {root}/state/dream.log; `dreamkeep dream status` shows each session"))
     if stuck:
-        what = f"{stuck} batches of hook calls could not be moved into the journals yet"
+        what = f"{counted(stuck, 'batch', 'batches')} of hook calls could not be moved into the journals yet"
         found.append(_entry("spool", False, what, "`dreamkeep drain` says why; they are kept until it works."))
     elif waiting:
-        found.append(_entry("spool", True, f"{waiting} hook calls are waiting to be moved into the journals", "dreamkeep drain"))
+        found.append(
+            _entry(
+                "spool",
+                True,
+                f"{counted(waiting, 'hook call is', 'hook calls are')} waiting to be moved into the journals",
+                "dreamkeep drain",
+            )
+        )
     return found
 
 
@@ -237,7 +245,12 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     folder = f"{root}/{INTENTS}"
     count = len(host.names(folder)) if host.stat(folder) else 0
     if count:
-        yield _entry("delete", False, f"{count} deletions were interrupted", "The next command that writes finishes them.")
+        yield _entry(
+            "delete",
+            False,
+            counted(count, "deletion was interrupted", "deletions were interrupted"),
+            "The next command that writes finishes them.",
+        )
 
 
 def _pages(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
@@ -253,7 +266,11 @@ def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     count = sum(name.endswith(".tail") for name in names)
     repairs = sum(name.startswith(PREFIX) for name in names)
     if repairs:
-        what = f"what {repairs} repairs replaced is kept in {folder}"
+        what = f"what {counted(repairs, 'repair', 'repairs')} replaced is kept in {folder}"
         yield _entry("aside", True, what, "`dreamkeep repair --undo ID` brings it back.")
     if count:
-        yield _entry("aside", True, f"{count} unfinished appends were set aside in {folder}; they were never acknowledged")
+        yield _entry(
+            "aside",
+            True,
+            f"{counted(count, 'unfinished append', 'unfinished appends')} set aside in {folder}, never acknowledged",
+        )

@@ -278,7 +278,7 @@ class _Planning:
         mine = project.members.get(about, [])
         for other in project.linked(about, i.SUPERSEDES, i.SUPERSEDED_BY):
             if not project.rejected(other):
-                yield other, "a later one replaces it"
+                yield other, "a later note replaces it"
         if about.drawer != s.SAID or not v.worth(mine):
             return
         if all(one.by_model for one in mine):
@@ -354,7 +354,7 @@ class _Planning:
                 self._say(ends[fate.what], id=one.id, reason=fate.why, **by)
         elif fate.what == SILENT:
             for one in self._unasked(about):
-                self._say(Kind.NOTE_EXPIRED, id=one.id, reason="nothing is left that makes it more than a guess")
+                self._say(Kind.NOTE_EXPIRED, id=one.id, reason="nothing is left that supports it")
 
     def _settle_suggested(self, about: Fact, fate: Fate) -> None:
         """Suggested insights are confirmed by a user or a second session, or expire."""
@@ -501,7 +501,7 @@ class _Planning:
         elif len(holds) >= 2 and project.find_veto(about) is None and about not in self._made:
             self._add(about, rests, rests)
         elif len(holds) < 2 and kept and not own and not kept.pinned:
-            self._say(Kind.NOTE_EXPIRED, id=kept.id, reason="it does not hold in two projects any more")
+            self._say(Kind.NOTE_EXPIRED, id=kept.id, reason="it no longer holds in two projects")
 
     def _say(self, event: str, /, **body: Any) -> None:
         self._done.append(Decision(event, {**body, "run": self._run}))

@@ -307,8 +307,10 @@ def _count(text: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if not 1 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"must be a positive integer (at most a billion), not {text!r}")
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    if value > 10**9:
+        raise argparse.ArgumentTypeError(f"must be at most a billion, not {text!r}")
     return value
 
 

@@ -253,6 +253,8 @@ def _models(told: dict[str, Any] | None) -> list[str]:
 
 
 def drained(data: dict[str, Any]) -> str:
+    if not data["calls"]:
+        return "No hook calls are waiting."
     calls = "1 hook call" if data["calls"] == 1 else f"{data['calls']} hook calls"
     return f"Moved {calls} from {counted(data['sessions'], 'session')} into the journals."
 
@@ -260,6 +262,8 @@ def drained(data: dict[str, Any]) -> str:
 def reindexed(data: dict[str, Any]) -> str:
     extra = f"; removed {data['removed']}" if data["removed"] else ""
     strays = "".join(f"\nNot indexed: {line(stray)}" for stray in data["strays"])
+    if not data["journals"] and not data["removed"]:
+        return f"The index is up to date.{strays}"
     return f"Indexed {counted(data['journals'], 'journal')}, {counted(data['events'], 'event')}{extra}.{strays}"
 
 

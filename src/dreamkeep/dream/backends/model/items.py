@@ -123,7 +123,7 @@ class Material:
         if place in self.known:
             return "a place that was read before"
         if not wanted or len(wanted) > LONGEST_QUOTE:
-            return "a quote of no sensible length"
+            return "a quote that is too short or too long"
         found = find_words(wanted, self._texts.get(place, ()))
         if not found:
             return "a quote that is not there"
@@ -216,12 +216,12 @@ def _is_same(item: Item, other: Item) -> bool:
 def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
     """The item, or why it is none."""
     if not isinstance(one, Mapping) or not isinstance(one.get("quotes"), list) or not isinstance(one.get("note"), str):
-        return "no item"
+        return "not an item"
     kind, strength, scope = one.get("kind"), one.get("strength"), one.get("scope")
     if kind not in KINDS or strength not in STRENGTHS or scope not in SCOPES:
-        return "a kind, strength or scope that there is not"
+        return "an unknown kind, strength or scope"
     if scope == "branch":
-        return "it holds for this piece of work only"
+        return "it applies to this piece of work only"
     quotes, material = _quotes(one["quotes"], materials)
     if isinstance(quotes, str):
         return quotes
@@ -235,7 +235,7 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     """The item with these words, if its place shows them; or why not."""
     words = one_line(note)
     if not SHORTEST_NOTE <= len(words) <= LONGEST_NOTE:
-        return "a note of no sensible length"
+        return "a note that is too short or too long"
     places = [one.place for one in item.quotes]
     if not item.typed and item.kind not in _SHOWN and all(one.origin == TOOL for one in item.quotes):
         return "only a tool's output shows it"
@@ -275,7 +275,7 @@ def _quote(one: object, materials: Mapping[str, Material], only: Material | None
     if isinstance(place, (int, float)) and not isinstance(place, bool):
         place = str(place)
     if not isinstance(place, str) or not isinstance(words, str):
-        return "a quote without place or words", None
+        return "a quote without a place or text", None
     label, seq = _labelled(place, materials)
     own = materials.get(label)
     if own is None or (only is not None and own is not only):

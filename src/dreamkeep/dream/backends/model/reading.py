@@ -193,7 +193,7 @@ def advance(batch: ReadBatch, answers: Mapping[str, ModelReply]) -> ReadingProgr
     if answers[asked.id].cut:
         if not items.found and not dropped:
             # Nobody said that there is nothing to find.
-            return ReadingProgress((asked,), (), Counter(), {asked.id: "an answer that was cut off before its first item"})
+            return ReadingProgress((asked,), (), Counter(), {asked.id: "the answer was cut off before its first item"})
         dropped["the answer was cut off"] += 1
     return _challenged(batch, items.found, dropped, answers)
 
@@ -228,13 +228,13 @@ def _challenged(
 def classify(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
     """Where an item belongs, or why it is dropped. Without a verdict it is only a suggestion."""
     if verdict is None:
-        return Judged(item, SUGGESTED, "nobody challenged it")
+        return Judged(item, SUGGESTED, "it was not challenged")
     if verdict.verdict == DROP:
         return "dropped by the challenge"
     if verdict.note and verdict.note != item.note:
         better = reworded(item, verdict.note, material)
         if isinstance(better, str):
-            return f"worded anew by the challenge, with {better}"
+            return f"reworded by the challenge, with {better}"
         item = better
     return Judged(item, ACTIVE if item.is_active(verdict.verdict) else SUGGESTED, verdict.why)
 
