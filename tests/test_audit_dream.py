@@ -349,9 +349,9 @@ def test_the_next_dream_ends_one_that_was_killed_and_reads_what_that_had_in_hand
 _DIES_AT_THE_END = """
 import os, sys
 from dreamkeep import Keep
-from dreamkeep.dream.session_run import Run
+from dreamkeep.dream.session_run import SessionRun
 
-Run._report = lambda *given: os.kill(os.getpid(), 9)
+SessionRun._report = lambda *given: os.kill(os.getpid(), 9)
 with Keep.open(sys.argv[1]) as keep:
     keep.dream()
 """

@@ -223,7 +223,7 @@ import os, signal, sys
 from dreamkeep.capture.hooks.drain import drain
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
-from dreamkeep.journal.writers import Journals
+from dreamkeep.journal.writers import JournalWriters
 
 left = int(sys.argv[2])
 
@@ -243,7 +243,7 @@ for name in "make_folder link remove remove_folder replace sync_folder write syn
     setattr(Dying, name, deadly(getattr(RealHost, name)))
 host = Dying()
 ids = Ids(host.now, host.random)
-drain(host, sys.argv[1], Journals(host, sys.argv[1], ids), ids)
+drain(host, sys.argv[1], JournalWriters(host, sys.argv[1], ids), ids)
 """
 
 

@@ -243,7 +243,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(keep: Keep) -
     before = keep.summary("python:a")
     turn = session.submit("x")
     turn.settle()
-    with pytest.raises(Refused, match="completed already"):
+    with pytest.raises(Refused, match="already completed"):
         turn.settle("failed")
     turn.settle("completed")
     wrong: list[Callable[[], object]] = [

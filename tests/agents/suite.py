@@ -204,7 +204,7 @@ def check_mutated_files(sample: Sample, folder: Path) -> None:
                     file = Path(source.path)
                     file.write_bytes(b"\n".join(mutated(chance, file.read_bytes().split(b"\n"))))
             for one in keep.ingest(agents=[sample.agent], home=home):
-                assert one.state != "failed" or "does not say which session" in str(one.problem), one
+                assert one.state != "failed" or "doesn't name a session" in str(one.problem), one
         for session in keep.sessions():
             keep.show(session.id)
             where = f"{keep.root}/{folder_of(session.id)}"

@@ -57,7 +57,7 @@ _HEADINGS = {
 }
 _OTHER = "Other"
 #: Of pages that earlier versions wrote: ours, too, not a heading that somebody added.
-_OLD_HEADINGS = ("Rejected", "How we work", "Open")
+_OLD_HEADINGS = ("Turned down", "How it is done here", "Open")
 _BEGINS = re.compile(r"^ {0,3}<!-- dreamkeep:begin\b.*-->[ \t\r]*$")
 _FENCE_END = re.compile(r"^ {0,3}<!-- dreamkeep:end\b.*-->[ \t\r]*$")
 _CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
