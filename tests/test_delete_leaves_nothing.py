@@ -203,6 +203,7 @@ os._exit(0)
     assert holding(root, WORD) == []
 
 
+@pytest.mark.slow
 def test_a_program_that_reads_the_index_delays_the_end_of_a_deletion_and_no_more(tmp_path: Path) -> None:
     """K7: SQLite can't empty its log under a reader; the next writer does."""
     import apsw

@@ -545,7 +545,7 @@ def test_a_dry_run_counts_in_what_ended_and_has_no_record_yet(tmp_path: Path) ->
         assert [one["id"] for one in keep.dream()["sessions"]] == ["python:s0", "python:s1"]
 
 
-@pytest.mark.parametrize("loss", ["lost", "kept", "mixed"])
+@pytest.mark.parametrize("loss", ["mixed", *(pytest.param(one, marks=pytest.mark.slow) for one in ("lost", "kept"))])
 def test_a_power_cut_at_every_step_of_a_dream_costs_nothing_that_the_next_one_does_not_make_good(loss: str) -> None:
     """D11 M10: what was not synced is gone; then there is one result for each session, one whole page, and nothing beside it."""
     for n in count(1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ OS_EXCEPTIONS = {
 }
 
 
+@cache
 def imports(file: Path) -> list[tuple[str, bool]]:
     """(module, whether it loads when the file does)."""
     tree = ast.parse(file.read_text())
