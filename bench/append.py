@@ -179,9 +179,9 @@ def _whole_turn(place: str, rounds: int) -> None:
         parts_before, before = len(part_files(journal)), host.syncs
         times = take_turns(sides, rounds, warm_up=0)
         opened, counted = len(part_files(journal)) - parts_before, host.syncs - before
-    # A part that is full is finished by one sync, its successor begun with another, and the witness told with a third (the first
-    # time, which makes it, with a fourth): once in megabytes, not per turn.
-    syncs = (counted - 3 * opened - (opened > 0)) / rounds
+    # A new part is begun with one sync, and the witness told with another (the first time, which makes it, with a third): once in
+    # megabytes, not per turn.
+    syncs = (counted - 2 * opened - (opened > 0)) / rounds
     table.compare("a whole turn", times["ours"], times["raw"], _GOAL, show=microseconds)
     table.fact(f"syncs per turn ({opened} new parts apart)", f"{syncs:.3f}", Goal(1, "="), syncs)
     table.print()

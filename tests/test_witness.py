@@ -28,7 +28,7 @@ from dreamkeep.recovery.audit.audit import audit
 
 from . import test_repair as repairs
 from .faults import LOSSES, FragileHost, cut_at_every_step
-from .test_audit import JOURNAL, World, last
+from .test_audit import JOURNAL, MeddlingHost, World, last
 from .test_audit import world as world  # noqa: PLC0414  a fixture
 from .test_missed import cut
 from .test_recapture import hook
@@ -225,6 +225,20 @@ def test_of_a_deleted_session_no_word_stays_and_nothing_is_missed(root: str, tmp
         keep.undelete("python:secret-name")
         keep.session("secret-name").record("again")
         assert keep.audit(home=tmp_path)["clean"]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_session_that_is_deleted_and_lifted_while_it_is_looked_at_lost_nothing(world: World, with_index: bool) -> None:
+    """The witness was read before."""
+    if not with_index:
+        without_index(world.root)
+
+    def act() -> None:
+        with Keep.open(world.root) as keep:
+            keep.delete("s1")
+            keep.undelete("s1")
+
+    assert world.audit(host=MeddlingHost(act)).clean
 
 
 # -- what is wrong with the witness itself

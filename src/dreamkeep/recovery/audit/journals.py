@@ -24,7 +24,8 @@ from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import JournalDefect as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, SeqRange, Tail, events, is_that, mended_by, tells_of, with_mended
 from dreamkeep.journal.tombs import Tombstones, is_strange, named
-from dreamkeep.journal.witness import Sighting, Witness, is_there
+from dreamkeep.journal.witness import FILE as WITNESS
+from dreamkeep.journal.witness import Sighting, Witness, is_there, load
 from dreamkeep.recovery.audit.compare_source import lacks
 from dreamkeep.recovery.audit.journal_faults import captured_lost, end_lost, made, make_fault, tail_told
 from dreamkeep.recovery.faults import Fault
@@ -107,7 +108,8 @@ class JournalAudit:
         for session, seen in store.faults() if store else ():
             self._known.setdefault(session, []).append(seen)
         #: What journals were seen to hold; by the index where there is no witness.
-        self._seen = witness.seen if witness.size or not store else _seen_by(store)
+        self._witness = witness
+        self._seen = self._seen_now = witness.seen if witness.size or not store else _seen_by(store)
         #: What undos took off journals; looked up when something is missed.
         self._taken: Taken | None = None
         self.dead = set(store.tombstones()) if store else set()
@@ -187,7 +189,7 @@ class JournalAudit:
         place = self._place(name)
         for one in unmet:
             told = one.frame in met or any(tells_of(fault, one.part, one.seq) for fault in seen)
-            if told or one.session in self.dead or self._is_no_loss(name, one.session, one.frame):
+            if told or one.session in self.dead or self._is_no_loss(name, one.session, one.frame) or not self._is_seen(one):
                 continue
             after = one.after if one.after >= 0 else end
             remembered = place is None or place.position[2:] != one.frame
@@ -209,6 +211,14 @@ class JournalAudit:
 
             self._taken = all_taken_off(self._host, self._root)
         return frame in self._taken.get(name, ()) or self._deleted_since(session)
+
+    def _is_seen(self, one: Sighting) -> bool:
+        """Whether the witness still tells of it: a deletion that was lifted since took that out. Asked after the tombstones."""
+        if self._seen is self._witness.seen and self._host.stat(f"{self._root}/{WITNESS}") != self._witness.at:
+            now = load(self._host, self._root)
+            self._witness = now._replace(seen=self._seen)
+            self._seen_now = now.seen
+        return one.frame in {other.frame for other in self._seen_now.get(one.journal, ())}
 
     def _deleted_since(self, session: str) -> bool:
         """Whether it was deleted after it was seen, also if that was lifted again: what is known of it is history."""
@@ -357,7 +367,8 @@ class JournalAudit:
             yield self._unreadable(name, "no frame names its session, or it belongs in another folder")
 
     def _no_journal(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
-        """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
+        """An empty folder is what a crash leaves before the first frame, and a part may have come since we looked. Anything else
+        is none of ours."""
         yield from self._vanished(name)
         if place or name in self._seen:
             return
@@ -367,7 +378,7 @@ class JournalAudit:
                 yield self._unreadable(name, "it is missing, so deletions and accepted problems are unknown")
             return
         others = self._host.names(f"{self._root}/{name}") if at.is_folder else [""]
-        if any(other != parts.LOCK and not is_temp(other) for other in others):
+        if any(other != parts.LOCK and not is_temp(other) and parts.number(other) is None for other in others):
             yield self._unreadable(name, "this is not a journal")
 
     def _content(self, name: str, session: str, place: JournalPlace | None, mark: FolderMark) -> Iterator[Fault]:
