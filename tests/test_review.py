@@ -280,8 +280,10 @@ def typed(root: str, *steps: tuple[str, str]) -> str:
     going = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=around)
     os.close(follower)
     said, seen, left = "", 0, list(steps)
+    waiting = select.poll()  # select() itself takes no handle above 1023
+    waiting.register(leader, select.POLLIN)
     try:
-        while select.select([leader], [], [], 30)[0] and (piece := os.read(leader, 1 << 16)):
+        while waiting.poll(30_000) and (piece := os.read(leader, 1 << 16)):
             said += piece.decode(errors="replace")
             if left and (at := said.find(left[0][0], seen)) >= 0:
                 seen = at + len(left[0][0])
