@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -24,7 +26,7 @@ from dreamkeep.errors import Failed
 from dreamkeep.host import RealHost
 from dreamkeep.surfaces.mcp import streamable
 from dreamkeep.surfaces.mcp.calls import Tools
-from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_local, name_in
+from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_closed, is_local, name_in
 from dreamkeep.verbs.access import access_token
 from tests.faults import LOSSES, FragileHost, PowerCut
 from tests.mcp_talk import META, TOOLS, Address, Got, address, ask, call, found, greet, named, refused, slow_keep, talked, words
@@ -577,3 +579,19 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
         while len(os.listdir(f"/proc/{server.process.pid}/task")) > 100:
             pass
         assert server.post(greet()).status == 200
+
+
+def test_a_connection_with_a_high_handle_is_open_until_the_client_closes_it() -> None:
+    """A busy server has more than a thousand handles."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    ours, theirs = socket.socketpair()
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 2000))
+        with ours, high:
+            assert high.fileno() >= 2000 and not is_closed(high)
+            theirs.close()
+            assert is_closed(high)
+    finally:
+        theirs.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

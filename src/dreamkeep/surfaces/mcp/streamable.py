@@ -552,15 +552,20 @@ class _Handler(BaseHTTPRequestHandler):
             return  # they were faster, or slower than anybody waits
 
     def is_gone(self) -> bool:
-        """Whether the client closed the connection."""
-        try:
-            readable, _, _ = select.select([self.connection], [], [], 0)
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        except (OSError, ValueError):
-            return True
+        return is_closed(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: what is asked may be private."""
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side closed it, or we did."""
+    try:
+        waiting = select.poll()  # select() itself takes no handle above 1023
+        waiting.register(connection, select.POLLIN)
+        return bool(waiting.poll(0)) and not connection.recv(1, socket.MSG_PEEK)
+    except (OSError, ValueError):
+        return True
 
 
 def _accepts_json(header: str | None) -> bool:
