@@ -33,11 +33,10 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.rows import RowCollector
 from dreamkeep.journal.places import folder_of
-from dreamkeep.session.messages import Message
+from dreamkeep.session.changes import NoEarlierResults
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import Summary, empty
-from dreamkeep.session.turns import TurnView
 from tests.agents.described import described, differences
 
 HOOK = str(Path(hook_module.__file__))
@@ -403,22 +402,6 @@ def records(form: str, role: str, lines: Iterable[bytes]) -> Iterator[f.Record]:
 WRONG: list[Any] = [None, 0, -1, 1e308, True, "", "x", [], {}, [[]], [None], {"": None}, "\ud800", 2**70, ["a", {"b": []}]]
 
 
-class Nobody:
-    """Nothing was known before."""
-
-    def message(self, key: str) -> Message | None:
-        return None
-
-    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
-        return None
-
-    def turn(self, turn: str) -> TurnView | None:
-        return None
-
-    def last_turns(self, count: int) -> list[TurnView]:
-        return []
-
-
 def inputs(sample: Sample, home: Path) -> list[tuple[str, str, list[bytes]]]:
     """(form, role, lines or pieces) of each source of a sample's home."""
     agent, host = sample.agent, RealHost()
@@ -513,7 +496,7 @@ def folded(agent: str, form: str, role: str, lines: list[bytes]) -> RowCollector
     """As the index folds it, the memory put away and taken out again between frames."""
     summary = empty(f"{agent}:fuzz")
     state: dict[str, Any] = {}
-    built = RowCollector(summary, state, Nobody())
+    built = RowCollector(summary, state, NoEarlierResults())
     for seq, event in enumerate(events(form, role, lines), 1):
         built.add(seq, event)
         state = built.state()

@@ -21,6 +21,22 @@ class EarlierResults(Protocol):
     def last_turns(self, count: int) -> list[TurnView]: ...
 
 
+class NoEarlierResults:
+    """Of a session that is read from its beginning."""
+
+    def message(self, key: str) -> Message | None:
+        return None
+
+    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
+        return None
+
+    def turn(self, turn: str) -> TurnView | None:
+        return None
+
+    def last_turns(self, count: int) -> list[TurnView]:
+        return []
+
+
 class Changes:
     """What a stretch of events adds to the view, on top of `known`."""
 

@@ -32,7 +32,7 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.isolate import check_each
 from dreamkeep.recovery.repair.movable import is_link
 from dreamkeep.session import summary as life
-from dreamkeep.session.messages import Message
+from dreamkeep.session.changes import NoEarlierResults
 from dreamkeep.session.turns import STARTED, SUBMITTED, TurnView
 
 if TYPE_CHECKING:
@@ -553,7 +553,7 @@ class JournalAudit:
         rows: RowCollector | None = None
         if summary is not None:
             state = json.loads(store.state(session)) if store else {}
-            rows = RowCollector(summary, state, Stored(store, session, False) if store else _Nothing())
+            rows = RowCollector(summary, state, Stored(store, session, False) if store else NoEarlierResults())
         for seq, event in found:
             if rows and reading.travelled > _FOLDED_BYTES:
                 rows = None
@@ -662,22 +662,6 @@ class JournalAudit:
         elif same is False:
             what = "the compressed form differs from the plain one; the plain one is read"
             yield made("journal_differs", f"{plain}.zst", what, name, session, part=part)
-
-
-class _Nothing:
-    """What is known of a session before its first frame."""
-
-    def message(self, key: str) -> Message | None:
-        return None
-
-    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
-        return None
-
-    def turn(self, turn: str) -> TurnView | None:
-        return None
-
-    def last_turns(self, count: int) -> list[TurnView]:
-        return []
 
 
 def _last_of(place: JournalPlace | None) -> tuple[int, str]:
