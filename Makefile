@@ -29,7 +29,7 @@ test-agents: $(VENV)/dev
 test-scanners: $(VENV)/dev
 	@sh tools/venv.sh "$(PYTHON)" .scanner-venv
 	@.scanner-venv/bin/python -m pip install --quiet --disable-pip-version-check kingfisher-bin==2.14.0
-	KINGFISHER="$(CURDIR)/.scanner-venv/bin/kingfisher" $(BIN)/python -m pytest -q -rs tests/test_scanners.py
+	KINGFISHER="$(CURDIR)/.scanner-venv/bin/kingfisher" $(BIN)/python -m pytest -q -rs tests/secrets/test_scanners.py
 
 # A real small model, from PyPI, dreams end to end: whatever it says, nothing ungrounded becomes a note.
 test-model: $(VENV)/dev
@@ -51,7 +51,7 @@ format: $(VENV)/dev
 # Then how well search finds evidence, if the set is there; RECALL="--data FILE" says where.
 quality: $(VENV)/dev
 	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS); said=$$?; \
-	PYTHONPATH=. $(BIN)/python -m tests.quality_recall $(RECALL) || said=1; exit $$said
+	PYTHONPATH=. $(BIN)/python -m tests.recall.quality $(RECALL) || said=1; exit $$said
 
 bench: $(VENV)/ready
 	@bench/run.sh

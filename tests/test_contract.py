@@ -21,8 +21,7 @@ import pytest
 
 from dreamkeep.surfaces.cli.parser import parser
 from dreamkeep.surfaces.cli.verbs import _VERBS
-
-from .conftest import Ran
+from tests.conftest import Ran
 
 PROJECT = "example.org/you/toolshed"
 SESSION = "claude:e07d3b52-91c4-4a0e-b6f8-1c5a2d9e4004"

@@ -18,15 +18,14 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli.parser import parser
-
-from .conftest import Ran
+from tests.conftest import Ran
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?(dreamkeep .*?)(?:\s{2,}.*|\s+# .*)?$")
-#: What is not run here, and why. (What a tour shows in the README is run and compared by tests/test_tour.py.)
+#: What is not run here, and why. (What a tour shows in the README is run and compared by tests/surfaces/test_tour.py.)
 NOT_RUN = {
-    "dreamkeep mcp --http [--host H] [--port N]": "serves until it is interrupted: tests/test_mcp_http.py",
+    "dreamkeep mcp --http [--host H] [--port N]": "serves until it is interrupted: tests/surfaces/test_mcp_http.py",
 }
 #: What the sample has no answer to: "no" is an answer, too.
 ANSWERS_NO = {

@@ -23,11 +23,10 @@ from dreamkeep.index import build
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading
 from dreamkeep.journal.writers import JournalWriters
-
-from .agents import hermes
-from .journals import HOST, IDS, event, part, texts
-from .test_index import answers
-from .test_ingest import home_with, record
+from tests.agents import hermes
+from tests.capture.test_ingest import home_with, record
+from tests.helpers.journals import HOST, IDS, event, part, texts
+from tests.index.test_index import answers
 
 
 def folder(root: str, name: str) -> Path:

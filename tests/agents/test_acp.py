@@ -18,9 +18,10 @@ from dreamkeep.agents.acp import reader as acp
 from dreamkeep.agents.facts import Record
 from dreamkeep.agents.shared.values import digest
 from dreamkeep.capture.tap.route import Router
+from tests.paths import SHARED, TESTS
 
-REAL = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or Path(__file__).parents[3] / "shared" / "data" / "transcripts") / "acp"
-EXPECTED = {one["file"]: one for one in json.loads((Path(__file__).parents[1] / "expected" / "acp.json").read_text())["sessions"]}
+REAL = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or SHARED / "data" / "transcripts") / "acp"
+EXPECTED = {one["file"]: one for one in json.loads((TESTS / "expected" / "acp.json").read_text())["sessions"]}
 AT = "2026-11-15T18:48:17.000000Z"
 SIDES = {"c": "client", "a": "agent"}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.faults import LOSSES, FragileHost
+from tests.helpers.faults import LOSSES, FragileHost
+from tests.journal.test_powercut import Script
 from tests.real.test_full_disk import _tmpfs, fill
-from tests.test_powercut import Script
 
 from .conftest import Count, Rounds
 from .world import World

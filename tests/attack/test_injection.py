@@ -15,7 +15,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.errors import Refused
-from tests.test_terminal import odd
+from tests.surfaces.test_terminal import odd
 
 from .conftest import Count
 from .world import World

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.model_server import serving
-from tests.secrets import INNOCENT, Planted, planted
-from tests.test_delete import holding
-from tests.test_hook import START
-from tests.test_ingest import SID, record
-from tests.test_redact_raw import every_byte, leaks
+from tests.capture.test_hook import START
+from tests.capture.test_ingest import SID, record
+from tests.capture.test_redact_raw import every_byte, leaks
+from tests.helpers.model_server import serving
+from tests.helpers.secrets import INNOCENT, Planted, planted
+from tests.recovery.test_delete import holding
 
 from .conftest import Count
 from .world import World

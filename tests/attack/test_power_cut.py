@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from tests.faults import LOSSES, FragileHost, PowerCut
-from tests.test_ingest import _capture, _read, _write, record
-from tests.test_powercut import Script
+from tests.capture.test_ingest import _capture, _read, _write, record
+from tests.helpers.faults import LOSSES, FragileHost, PowerCut
+from tests.journal.test_powercut import Script
 
 from .conftest import Count, Rounds
 

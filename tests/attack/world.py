@@ -11,8 +11,8 @@ from typing import Any
 
 from dreamkeep import Keep
 from tests.agents.described import described
+from tests.agents.test_agents import GENERATED, generator
 from tests.conftest import Ran
-from tests.test_agents import GENERATED, generator
 
 PATIENCE_S = 240.0
 

@@ -15,9 +15,9 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents import registry
+from tests.agents.test_agents import generator
 from tests.real_agents.agents import AGENTS, Agent, only_by_make
 from tests.real_agents.stub import ANSWER
-from tests.test_agents import generator
 
 NEXT = "And what is NEXT?"
 

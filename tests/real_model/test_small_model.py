@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.model_keep import assert_grounded
+from tests.helpers.model_keep import assert_grounded
 
 PYTHON = os.environ.get("DREAMKEEP_MODEL_PYTHON", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="run it by `make test-model`")

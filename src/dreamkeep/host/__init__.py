@@ -1,7 +1,7 @@
 """The only door to disk, clock and processes.
 
 Everything above takes a `Host` as an argument, so that tests can hand in one that fails, tears, forgets and reboots
-(`tests/faults.py`). The methods are what storage code must think about, one system call each where possible:
+(`tests/helpers/faults.py`). The methods are what storage code must think about, one system call each where possible:
 a write may be short, a sync may fail, a name is durable only after its folder was synced.
 """
 

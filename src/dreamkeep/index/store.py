@@ -1,4 +1,4 @@
-"""What an index must answer, whichever database holds it. `tests/store_suite.py` is the law in full."""
+"""What an index must answer, whichever database holds it. `tests/helpers/store_suite.py` is the law in full."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`tour`: a first look, in half a minute. Runs the verbs that a user would run, in a keep of its own, and shows what they say.
 
 The sample's clock stands on a Sunday and its chance is fixed, so what is shown is the same everywhere but for the folder's name
-(which is written TOUR) and sizes that depend on it. tests/test_tour.py compares the README with it.
+(which is written TOUR) and sizes that depend on it. tests/surfaces/test_tour.py compares the README with it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
            the wire            what is asked    threads    tools.py: what a model is told of them; arguments.py: are they so
 
 Our own few lines of protocol and not the SDK: clients drop the tools of a server that answers late, and importing the SDK alone
-takes longer than they wait. That they are right is shown with the SDK's own client (tests/test_mcp_sdk.py).
+takes longer than they wait. That they are right is shown with the SDK's own client (tests/surfaces/test_mcp_sdk.py).
 """
 
 from __future__ import annotations
