@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +37,7 @@ from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import Summary, empty
 from tests.agents.described import described, differences
+from tests.helpers.agent_samples import load_generator
 
 HOOK = str(Path(hook_module.__file__))
 _HEAD = 1 << 16
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
 
 
 def built_in(name: str) -> Sample:
-    module = import_module(f"tests.agents.{name.replace('-', '_')}")
+    module = load_generator(name)
     return Sample(name, module.write, module.EXPECTED)
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,21 +14,15 @@ from dreamkeep.agents import registry
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from tests.agents import suite
 from tests.agents.suite import assert_rejoined, compare
-from tests.paths import SHARED, TESTS
+from tests.helpers.agent_samples import REAL_TRANSCRIPTS
+from tests.paths import TESTS
 
 EXPECTED = TESTS / "expected"
-#: Real transcripts are not ours to ship; where they are, they must come out as somebody read them with his own eyes.
-REAL = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or SHARED / "data" / "transcripts")
-GENERATED = sorted(AGENTS)
-
-
-def generator(agent: str) -> Any:
-    return import_module(f"tests.agents.{agent.replace('-', '_')}")
 
 
 @pytest.mark.parametrize("agent", sorted(p.stem for p in EXPECTED.glob("*.json") if p.stem in AGENTS))
 def test_a_real_transcript_comes_out_as_it_was_read_by_hand(agent: str, tmp_path: Path) -> None:
-    home = REAL / agent
+    home = REAL_TRANSCRIPTS / agent
     if not home.is_dir():
         pytest.skip("no real transcripts on this machine; set DREAMKEEP_TRANSCRIPTS")
     with Keep.open(tmp_path / "keep") as keep:
@@ -44,7 +35,7 @@ def test_a_real_transcript_comes_out_as_it_was_read_by_hand(agent: str, tmp_path
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("agent", GENERATED)
+@pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_every_agents_folder_passes_the_suite(agent: str, check: Callable[[suite.Sample, Path], None], tmp_path: Path) -> None:
     check(suite.built_in(agent), tmp_path)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from dreamkeep import Keep
 from tests.agents.described import described
-from tests.agents.test_agents import GENERATED, generator
 from tests.conftest import Ran
+from tests.helpers.agent_samples import AGENTS, load_generator
 
 PATIENCE_S = 240.0
 
@@ -22,8 +22,8 @@ class World:
         self.place = place
         self.home = place / "home"
         self.root = str(place / "keep")
-        for agent in GENERATED:
-            generator(agent).write(self.home)
+        for agent in AGENTS:
+            load_generator(agent).write(self.home)
 
     # -- the command line
 

@@ -37,8 +37,8 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack
 from dreamkeep.verbs import views
 from tests.capture.test_ingest import SID, home_with, ingest, record, said
-from tests.session import test_fold as fold
-from tests.session.test_fold import SESSION, Heard
+from tests.helpers import channels
+from tests.helpers.channels import SESSION, Heard
 
 EVERY = sorted(AGENTS)
 COMPACTED = (
@@ -75,7 +75,7 @@ def rejoined(keep: Keep, path: Path) -> bytes:
 
 
 def line(role: str, uuid: str, parent: str | None, words: Any, at: int = 1, **message: Any) -> bytes:
-    told = json.loads(fold.line(role, uuid, words, at % 60, **message))
+    told = json.loads(channels.line(role, uuid, words, at % 60, **message))
     return json.dumps({**told, "parentUuid": parent}).encode()
 
 
@@ -99,19 +99,19 @@ def state_size(heard: Heard) -> int:
 
 def test_the_same_words_said_twice_pair_twice_with_what_was_indexed_before(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
-    heard.lines(*fold.TRANSCRIPT)
+    heard.lines(*channels.TRANSCRIPT)
     heard.shown()
-    heard.hooks(*fold.HOOKS)
+    heard.hooks(*channels.HOOKS)
     followed, rebuilt = followed_and_rebuilt(heard)
     assert followed == rebuilt
-    fold.everything_once(heard)
+    channels.assert_everything_once(heard)
 
 
 def test_several_channels_look_the_same_wherever_a_batch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard(tmp_path / "keep")
-    heard.lines(*fold.TRANSCRIPT)
-    heard.frames(*fold.FRAMES)
-    heard.hooks(*fold.HOOKS)
+    heard.lines(*channels.TRANSCRIPT)
+    heard.frames(*channels.FRAMES)
+    heard.hooks(*channels.HOOKS)
     at_once = heard.shown()
     for events in (1, 2):
         monkeypatch.setattr(build, "_BATCH_EVENTS", events)
@@ -157,16 +157,16 @@ def _talk(chance: random.Random) -> list[tuple[str, list[Any]]]:
         forks.append(parent)
         file.append(line("user", f"u{n}", parent, words, n))
         parent = f"u{n}"
-        tap.append(fold.prompt(turn, words))
+        tap.append(channels.prompt(turn, words))
         hooks.append(("UserPromptSubmit", {"prompt": words}))
         for _ in range(chance.randint(0, 3)):
             words = chance.choice(("ok", "done", "done."))
             n += 1
             file += [answer(f"u{n}", parent, words, n)] * chance.choice((1, 1, 2))
             parent = f"u{n}"
-            tap += [fold.chunk(words[:2]), fold.chunk(words[2:])]
+            tap += [channels.chunk(words[:2]), channels.chunk(words[2:])]
             hooks.append(("Stop", {"last_assistant_message": words}))
-        tap += [fold.rpc("a", id=turn, result={"stopReason": "end_turn"})] * chance.choice((0, 1))
+        tap += [channels.rpc("a", id=turn, result={"stopReason": "end_turn"})] * chance.choice((0, 1))
     return chance.sample([("file", file), ("tap", tap), ("hooks", hooks)], chance.choice((2, 3)))
 
 
@@ -238,7 +238,7 @@ def _place(written: int | str) -> tuple[int, int]:
 @pytest.mark.parametrize("lines", [[[]], [["a"]]])
 def test_a_frame_whose_lines_are_none_is_strange_and_hides_nothing(lines: list[Any], tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
-    heard.lines(*fold.TRANSCRIPT)
+    heard.lines(*channels.TRANSCRIPT)
     heard.say(Kind.SOURCE_READ, {"source": "main-1", "role": "main", "gen": 1, "at": 0, "sizes": [2], "lines": lines})
     assert len(heard.shown()["messages"]) == 6
 
@@ -298,7 +298,7 @@ def test_taps_that_were_killed_leave_nothing_behind_in_the_folds_state(tmp_path:
     sizes = []
     for n in range(140):
         heard.say(Kind.TAP_OPENED, {"conn": f"c{n}", "owner": f"o{n}"})
-        heard.frames(fold.prompt(1, f"p{n}"), fold.rpc("a", id=1, result={"stopReason": "end_turn"}), conn=f"c{n}")
+        heard.frames(channels.prompt(1, f"p{n}"), channels.rpc("a", id=1, result={"stopReason": "end_turn"}), conn=f"c{n}")
         if n in (99, 139):
             sizes.append(state_size(heard))
     assert sizes[1] < sizes[0] + 1_000
@@ -308,9 +308,9 @@ def test_a_connection_that_goes_on_after_many_others_is_read_the_same_wherever_a
     heard = Heard(tmp_path / "keep")
     for n in range(12):
         heard.say(Kind.TAP_OPENED, {"conn": f"c{n}", "owner": f"o{n}"})
-        heard.frames(fold.prompt(1, f"p{n}"), fold.chunk(f"be{n}"), conn=f"c{n}")
+        heard.frames(channels.prompt(1, f"p{n}"), channels.chunk(f"be{n}"), conn=f"c{n}")
         heard.shown()
-    heard.frames(fold.chunk("gin"), fold.rpc("a", id=1, result={"stopReason": "end_turn"}), conn="c0")
+    heard.frames(channels.chunk("gin"), channels.rpc("a", id=1, result={"stopReason": "end_turn"}), conn="c0")
     followed, rebuilt = followed_and_rebuilt(heard)
     assert followed == rebuilt
 
@@ -331,23 +331,23 @@ def test_the_folds_state_does_not_grow_with_messages_or_unknown_kinds(tmp_path: 
 def test_a_tap_that_closes_late_does_not_take_the_session_from_the_one_that_follows_it(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.say(Kind.TAP_OPENED, {"conn": "c1", "owner": "o1"})
-    heard.frames(fold.prompt(1, "first"), fold.rpc("a", id=1, result={"stopReason": "end_turn"}), conn="c1")
+    heard.frames(channels.prompt(1, "first"), channels.rpc("a", id=1, result={"stopReason": "end_turn"}), conn="c1")
     heard.say(Kind.TAP_OPENED, {"conn": "c2", "owner": "o2"})
     heard.say(Kind.TAP_CLOSED, {"conn": "c1", "reason": "eof"})
-    heard.frames(fold.prompt(1, "second"), conn="c2")
+    heard.frames(channels.prompt(1, "second"), conn="c2")
     assert [t.owner for t in heard.keep.context.ask(lambda store: store.turns(SESSION))] == ["o1", "o2"]
 
 
 def test_a_message_that_a_hook_told_outside_of_any_turn_gets_the_turn_that_the_transcript_tells(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
-    heard.hooks(fold.HOOKS[2])
-    heard.lines(*fold.TRANSCRIPT)
+    heard.hooks(channels.HOOKS[2])
+    heard.lines(*channels.TRANSCRIPT)
     assert [m["turn"] for m in heard.shown()["messages"] if m.get("tool")] == ["u1", "u1"]
 
 
 def test_a_session_does_not_end_before_it_begins_because_a_hook_was_journaled_late(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
-    heard.lines(*fold.TRANSCRIPT)
+    heard.lines(*channels.TRANSCRIPT)
     late = Event("late", Kind.SESSION_ENDED, "2026-11-01T10:00:03.000000Z", {}, {"state": "ended"})
     heard.keep.context.journals().append(SESSION, [late])
     assert heard.shown()["session"]["last_at"] == "2026-11-01T10:00:06.000000Z"

@@ -35,12 +35,12 @@ from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
 from tests.agents.hermes_webui import said as web_said
-from tests.agents.test_agents import generator
 from tests.agents.webui_home import Web
 from tests.capture.test_hook import Calling
 from tests.capture.test_ingest import SID, home_with, ingest, record
 from tests.capture.test_tap import Tapped
 from tests.conftest import Ran
+from tests.helpers.agent_samples import load_generator
 from tests.helpers.secrets import INNOCENT, Planted, planted
 
 HOST = RealHost()
@@ -230,7 +230,7 @@ def _inject(home: Path) -> int:
 def test_no_secret_of_a_transcript_reaches_the_keep_and_nothing_else_is_lost(agent: str, tmp_path: Path, root: str) -> None:
     """M12"""
     home, plain = tmp_path / "home", str(tmp_path / "plain")
-    generator(agent).write(home)
+    load_generator(agent).write(home)
     assert _inject(home), "the samples have no such text any more"
     with Keep.open(root) as keep, Keep.open(plain) as other:
         for one in (keep, other):
@@ -246,7 +246,7 @@ def test_no_secret_of_a_transcript_reaches_the_keep_and_nothing_else_is_lost(age
 
 def test_rows_of_a_database_are_masked_and_not_journaled_again(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
-    generator("hermes").write(home)
+    load_generator("hermes").write(home)
     [file] = home.rglob("state.db")
     with apsw.Connection(str(file)) as db:
         db.execute("UPDATE messages SET content = content || ? WHERE role = 'user'", (SAYS,))
@@ -265,7 +265,7 @@ def test_rows_of_a_database_are_masked_and_not_journaled_again(tmp_path: Path, r
 
 def test_a_text_of_a_database_that_is_no_utf8_is_masked_too(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
-    generator("hermes").write(home)
+    load_generator("hermes").write(home)
     [file] = home.rglob("state.db")
     said = b"caf\xe9: the token is " + FORM.encode() + b" ok"
     with apsw.Connection(str(file)) as db:
@@ -591,7 +591,7 @@ def test_switched_on_in_the_middle_of_a_line_its_rest_waits(tmp_path: Path) -> N
 
 def test_a_document_that_is_being_written_waits(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
-    generator("hermes-webui").write(home)
+    load_generator("hermes-webui").write(home)
     file = next(
         path for path in sorted(home.rglob("*.json")) if not path.name.startswith("_") and b'"content": "' in path.read_bytes()
     )

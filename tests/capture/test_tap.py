@@ -32,9 +32,9 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.session import fold
 from dreamkeep.session.raw import contents
 from dreamkeep.session.records import records
-from tests.agents import test_acp as made
 from tests.agents.described import described, differences
-from tests.agents.test_acp import EXPECTED, REAL
+from tests.helpers import acp_frames as made
+from tests.helpers.acp_frames import EXPECTED, REAL
 from tests.paths import ROOT
 
 HOST = RealHost()

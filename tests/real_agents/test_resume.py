@@ -15,7 +15,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents import registry
-from tests.agents.test_agents import generator
+from tests.helpers.agent_samples import load_generator
 from tests.real_agents.agents import AGENTS, Agent, only_by_make
 from tests.real_agents.stub import ANSWER
 
@@ -45,7 +45,7 @@ def test_a_session_of_another_agent_goes_on(
     origin: str, name: str, agent_in: Callable[[str, str], Agent], keep: Keep, tmp_path: Path
 ) -> None:
     """The current view: since the last compaction its summary and what follows, before it nothing."""
-    generator(origin).write(tmp_path / "theirs")
+    load_generator(origin).write(tmp_path / "theirs")
     list(keep.ingest(agents=[origin], home=tmp_path / "theirs"))
     session = max((s for s in keep.sessions() if s.compactions), key=lambda s: s.messages)
     agent = agent_in(name, "new")

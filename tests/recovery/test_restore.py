@@ -36,8 +36,8 @@ from tests.agents.described import described
 from tests.agents.hermes import Hermes
 from tests.agents.suite import files_held as held
 from tests.agents.suite import tree
-from tests.agents.test_agents import REAL, generator
 from tests.conftest import Ran
+from tests.helpers.agent_samples import REAL_TRANSCRIPTS, load_generator
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 
 HOST = RealHost()
@@ -52,7 +52,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def captured(keep: Keep, agent: str, home: Path) -> None:
-    generator(agent).write(home)
+    load_generator(agent).write(home)
     assert [one.problem for one in keep.ingest(agents=[agent], home=home) if one.problem] == []
 
 
@@ -201,7 +201,7 @@ def test_a_transcript_that_was_cut_and_came_back_reads_as_before(
 
 #: A Codex session in which each prompt stands twice, and the second is known by the first alone.
 def _codex_file(home: Path) -> Path:
-    generator("codex").write(home)
+    load_generator("codex").write(home)
     [path] = home.rglob("*0199a000-1000-7000-8000-00000000000a.jsonl")
     for other in home.rglob("*.jsonl"):
         if other != path:
@@ -291,10 +291,10 @@ def test_lines_that_are_told_again_are_read_if_the_frame_that_told_them_first_is
 
 @pytest.mark.parametrize("agent", REAL_AGENTS)
 def test_real_transcripts_come_back_byte_for_byte(agent: str, keep: Keep, tmp_path: Path) -> None:
-    if not (REAL / agent).is_dir():
+    if not (REAL_TRANSCRIPTS / agent).is_dir():
         pytest.skip("no real transcripts on this machine; set DREAMKEEP_TRANSCRIPTS")
     home = tmp_path / "home"
-    shutil.copytree(REAL / agent, home)
+    shutil.copytree(REAL_TRANSCRIPTS / agent, home)
     list(keep.ingest(agents=[agent], home=home))
     before = held(keep)
     assert before or agent == WITH_ROWS

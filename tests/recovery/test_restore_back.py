@@ -29,7 +29,7 @@ from dreamkeep.recovery.restore.restore import Story, converted_for, story
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
-from tests.agents.test_agents import REAL, generator
+from tests.helpers.agent_samples import REAL_TRANSCRIPTS, load_generator
 
 Told = list[tuple[str, ...]]
 
@@ -86,15 +86,15 @@ def sessions_of(keep: Keep, agent: str, home: Path) -> list[str]:
 
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_every_session_reads_the_same_after_conversion_to_every_agent(agent: str, keep: Keep, tmp_path: Path) -> None:
-    generator(agent).write(tmp_path / "home")
+    load_generator(agent).write(tmp_path / "home")
     converted(keep, sessions_of(keep, agent, tmp_path / "home"), tmp_path)
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "hermes", "opencode", "pi"])
 def test_real_sessions_read_the_same_after_conversion_to_every_agent(agent: str, keep: Keep, tmp_path: Path) -> None:
-    if not (REAL / agent).is_dir():
+    if not (REAL_TRANSCRIPTS / agent).is_dir():
         pytest.skip("no real transcripts on this machine; set DREAMKEEP_TRANSCRIPTS")
-    converted(keep, sessions_of(keep, agent, REAL / agent), tmp_path)
+    converted(keep, sessions_of(keep, agent, REAL_TRANSCRIPTS / agent), tmp_path)
 
 
 def _story(store: Store, session: str) -> Story:
