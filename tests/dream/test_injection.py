@@ -19,7 +19,7 @@ from dreamkeep.dream.backends import steps as work
 from dreamkeep.dream.backends.api import Given, GivenMessage, Proposal, TurnGiven, said_by
 from dreamkeep.dream.backends.tool_words import COMMAND, WORDS, ToolWords
 from dreamkeep.errors import Refused
-from dreamkeep.memory import page
+from dreamkeep.memory import page, page_edits
 from dreamkeep.memory.note import Note
 from dreamkeep.session.reading import tools
 from tests.helpers.mcp_talk import call, found, refused, talked, wire
@@ -368,7 +368,7 @@ def test_no_note_breaks_out_of_its_line(text: str) -> None:
     assert (lines[0], lines[1], lines[-1], len(lines)) == (page.BEGIN, "### Constraints", page.END, 5)
     whole = page.parse(f"mine\n\n{region}\n\nmine, too\n")
     assert (whole.before, whole.region, whole.after, whole.problem) == ("mine\n\n", region, "\n\nmine, too\n", "")
-    assert page.refs(region) == {"n-aaaaaaaaaaaa", "n-bbbbbbbbbbbb"} and page.edits(region, region) == []
+    assert page_edits.note_ids(region) == {"n-aaaaaaaaaaaa", "n-bbbbbbbbbbbb"} and page_edits.find_edits(region, region) == []
     assert all(sign.isprintable() or sign in "\u200c\u200d" for line in lines for sign in line)
 
 

@@ -18,7 +18,8 @@ from dreamkeep.memory import alike, page
 from dreamkeep.memory.insight import TYPES, Insight, Quote, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import RETRACTED, SUPERSEDED, Note
-from dreamkeep.memory.page import ADDED, BEGIN, CHANGED, DELETED, END, PageBudget, PageEdit, edits, parse, put, render, room
+from dreamkeep.memory.page import BEGIN, END, PageBudget, parse, remaining_budget, render, replace_region
+from dreamkeep.memory.page_edits import ADDED, CHANGED, DELETED, PageEdit, find_edits
 from dreamkeep.memory.score import score
 
 
@@ -45,38 +46,38 @@ AROUND = st.lists(st.one_of(ODD, st.text(max_size=8)), max_size=12).map("".join)
 def test_not_a_byte_outside_the_fence_changes(before: str, after: str, texts: list[str]) -> None:
     """D16: headings, lists, code, tables, odd line ends; whatever stands around."""
     made = render([noted(text) for text in texts], "p").text
-    first = put(before, made)
+    first = replace_region(before, made)
     assert first.startswith(before) and parse(first).problem == ""
     assume(parse(first).region is not None)  # not where the user's text hides it in a code block
     file = first + after
     found = parse(file)
     assume(found.region is not None)
     other = render([noted("another text")], "p").text
-    now = put(file, other)
+    now = replace_region(file, other)
     assert now in [found.before + other.replace("\n", line_end) + found.after for line_end in ("\n", "\r\n")]
     assert now.startswith(before) and now.endswith(after)
-    assert put(now, other) == now
+    assert replace_region(now, other) == now
     assert parse(now).region is not None and parse(now).after == found.after
 
 
 def test_a_page_written_by_hand_survives_byte_for_byte() -> None:
     """D16"""
     hand = "# Ours\n\n* list\n  1. deep\n\n```sh\nrm -rf x\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\ntext  \nwithout end"
-    once = put(hand, region("- a [n-111111]"))
+    once = replace_region(hand, region("- a [n-111111]"))
     assert once == hand + "\n\n" + region("- a [n-111111]") + "\n"
     moved = once + "more of mine\n"
-    assert put(moved, region("- b [n-222222]")) == hand + "\n\n" + region("- b [n-222222]") + "\nmore of mine\n"
+    assert replace_region(moved, region("- b [n-222222]")) == hand + "\n\n" + region("- b [n-222222]") + "\nmore of mine\n"
 
 
 def test_a_file_of_windows_lines_stays_one() -> None:
-    once = put("# Title\r\n", region("- a [n-111111]"))
+    once = replace_region("# Title\r\n", region("- a [n-111111]"))
     assert once == "# Title\r\n\r\n" + region("- a [n-111111]").replace("\n", "\r\n") + "\r\n"
-    assert put(once, region("- a [n-111111]")) == once
-    assert edits(region("- a [n-111111]"), parse(once).region or "") == []
+    assert replace_region(once, region("- a [n-111111]")) == once
+    assert find_edits(region("- a [n-111111]"), parse(once).region or "") == []
 
 
 def test_an_end_without_a_line_feed_is_an_end() -> None:
-    assert put(region("- a [n-111111]"), region()) == region()
+    assert replace_region(region("- a [n-111111]"), region()) == region()
     assert parse(region()) == ("", region(), "", "")
 
 
@@ -95,7 +96,7 @@ def test_fences_that_nobody_can_make_sense_of_are_a_problem_and_nothing_is_writt
     found = parse(text)
     assert found.problem and found.region is None and found.before == text
     with pytest.raises(Refused) as told:
-        put(text, region())
+        replace_region(text, region())
     assert told.value.next
 
 
@@ -113,7 +114,7 @@ def test_fences_that_nobody_can_make_sense_of_are_a_problem_and_nothing_is_writt
 )
 def test_what_only_looks_like_a_fence_is_none(text: str) -> None:
     assert parse(text) == (text, None, "", "")
-    once = put(text, region())
+    once = replace_region(text, region())
     assert once.startswith(text) and parse(once).region == region()
 
 
@@ -156,20 +157,20 @@ EVIL = [
 def test_the_text_of_a_note_can_not_break_the_page(text: str) -> None:
     """X1: text is data."""
     made = render([noted(text), noted("a decent note")], "p")
-    file = put("before\n", made.text)
+    file = replace_region("before\n", made.text)
     found = parse(file + "after\n")
     assert (found.before, found.region, found.after) == ("before\n\n", made.text, "\nafter\n")
     assert len(made.text.split("\n")) == 3 + len(made.notes) and len(made.text.splitlines()) == 3 + len(made.notes)
     assert "<!--" not in made.text[len(BEGIN) : -len(END)] and "\x1b" not in made.text
     made.text.encode()
-    assert edits(made.text, made.text) == []
+    assert find_edits(made.text, made.text) == []
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_one_line_and_comes_back(text: str) -> None:
     made = render([noted(text, pinned=True)], "p")
     assert len(made.text.split("\n")) == (3 + len(made.notes) if made.notes else 2)
-    assert edits(made.text, made.text) == [] and parse(put("", made.text)).region == made.text
+    assert find_edits(made.text, made.text) == [] and parse(replace_region("", made.text)).region == made.text
 
 
 def test_notes_are_grouped_by_kind_and_each_ends_with_its_id() -> None:
@@ -199,7 +200,7 @@ def test_a_new_note_is_one_new_line() -> None:
     notes = [noted(f"rule number {n} of the house", last_at=f"2026-01-{n:02d}T00:00:00Z") for n in range(1, 20)]
     more = noted("something new", last_at="2026-06-01T00:00:00Z", first_at="2026-06-01T00:00:00Z")
     old, new = (render(some, "p").text.split("\n") for some in (notes, [*notes, more]))
-    assert [line for line in new if line not in old] == [page.item(more)]
+    assert [line for line in new if line not in old] == [page.note_line(more)]
     assert [line for line in new if line in old] == old
 
 
@@ -254,11 +255,14 @@ def test_a_page_fits_any_budget_and_every_note_is_shown_or_listed(
 def test_the_region_ends_within_what_a_reader_reads() -> None:
     """D18: what stands before the region takes its part of the budget."""
     before = "mine\n" * 150
-    made = render([noted(f"fact{n} holds") for n in range(300)], "p", room(before, PageBudget()))
-    file = put(before, made.text)
+    made = render([noted(f"fact{n} holds") for n in range(300)], "p", remaining_budget(before, PageBudget()))
+    file = replace_region(before, made.text)
     assert len(made.notes) > 40 and file[: file.index(END)].count("\n") < 200
-    assert room("x" * 30_000, PageBudget()).bytes == 0 and render([noted("a")], "p", room("x" * 30_000, PageBudget())).text == ""
-    assert put("unchanged", "") == "unchanged"
+    assert (
+        remaining_budget("x" * 30_000, PageBudget()).bytes == 0
+        and render([noted("a")], "p", remaining_budget("x" * 30_000, PageBudget())).text == ""
+    )
+    assert replace_region("unchanged", "") == "unchanged"
 
 
 def test_no_two_lines_of_a_page_say_nearly_the_same() -> None:
@@ -316,10 +320,8 @@ PUBLISHED = region(
 def test_a_hand_edit_is_understood(old: str, new: str, expected: list[PageEdit]) -> None:
     assert old in PUBLISHED
     now = PUBLISHED.replace(old, new)
-    assert edits(PUBLISHED, now) == expected
-    texts = {A: "use tabs", B: "never force-push", C: "jobs in Postgres"}
-    assert edits(texts, now) == expected
-    assert edits(PUBLISHED, now.replace("\n", "\r\n")) == expected
+    assert find_edits(PUBLISHED, now) == expected
+    assert find_edits(PUBLISHED, now.replace("\n", "\r\n")) == expected
 
 
 def test_a_merge_that_nobody_finished_loses_nothing() -> None:
@@ -341,17 +343,17 @@ def test_a_merge_that_nobody_finished_loses_nothing() -> None:
         f"- jobs in Postgres [{C}]",
     )
     assert parse(f"mine\n{now}\n").region == now
-    assert edits(PUBLISHED, now) == [
+    assert find_edits(PUBLISHED, now) == [
         PageEdit(CHANGED, A, "use tabs", "use two spaces"),
         PageEdit(ADDED, None, "", "mine only"),
         PageEdit(ADDED, "n-123456789abc", "", "theirs"),
     ]
     both = PUBLISHED.replace(f"- use tabs [{A}]", f"<<<<<<< a\n- use 2 spaces [{A}]\n=======\n- use 4 spaces [{A}]\n>>>>>>> b")
-    assert edits(PUBLISHED, both) == [
+    assert find_edits(PUBLISHED, both) == [
         PageEdit(CHANGED, A, "use tabs", "use 2 spaces"),
         PageEdit(ADDED, None, "", "use 4 spaces"),
     ]
-    assert edits(PUBLISHED, PUBLISHED.replace("### Decisions", "Title\n=======")) == [PageEdit(ADDED, None, "", "Title")]
+    assert find_edits(PUBLISHED, PUBLISHED.replace("### Decisions", "Title\n=======")) == [PageEdit(ADDED, None, "", "Title")]
 
 
 WORDS = st.text("abcdefgh ", min_size=1, max_size=12).filter(lambda text: text.strip() != "")
@@ -370,7 +372,7 @@ def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.
     published = render(notes, "p")
     assume(len(published.notes) == len(notes))
     lines = [line for line in published.text.split("\n")[1:-1] if line.startswith("- ")]
-    by_line = {page.item(one): one for one in notes}
+    by_line = {page.note_line(one): one for one in notes}
     expected: set[PageEdit] = set()
     now: list[str] = []
     for n, line in enumerate(lines):
@@ -390,7 +392,7 @@ def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.
         now.append(f"- XXXXXXXX{n} YYYYYYYY QQQQQQQQ")
         expected.add(PageEdit(ADDED, None, "", f"XXXXXXXX{n} YYYYYYYY QQQQQQQQ"))
     chance.shuffle(now)
-    found = edits(published.text, region("### Any", *now))
+    found = find_edits(published.text, region("### Any", *now))
     assert set(found) == expected and len(found) == len(expected)
 
 

@@ -24,7 +24,7 @@ from dreamkeep.agents import facts as f
 from dreamkeep.memory import alike
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.page import END, Size, flat
+from dreamkeep.memory.page import END, Size, flatten
 from dreamkeep.memory.score import newest_of, score
 
 MARK = "<!-- dreamkeep:pack v1 -->"
@@ -221,7 +221,7 @@ def _noted(one: Note, section: int) -> PackLine:
 def _about(past: Past, clean: Clean, *, told_prompt: bool = False) -> str:
     """`told_prompt`: the prompt follows; a title that only repeats how it begins is none."""
     # Masked first: which lines are a key's is not seen any more where they are one.
-    title = _CUT.sub("…", flat(clean(past.title)))
+    title = _CUT.sub("…", flatten(clean(past.title)))
     told = bool(title) and not (told_prompt and _asked(past, clean).startswith(title.removesuffix("…").rstrip()))
     return f"{past.agent}, {_day(past.at)}" + (f", “{title}”" if told else "")
 
@@ -267,7 +267,7 @@ def _day(at: str | None) -> str:
 
 def shortened(text: str, longest: int = _QUOTE) -> str:
     """One line, cut between two words."""
-    line = flat(text)
+    line = flatten(text)
     if len(line) <= longest:
         return line
     cut = line.rfind(" ", longest // 2, longest)
@@ -276,7 +276,7 @@ def shortened(text: str, longest: int = _QUOTE) -> str:
 
 def excerpt(text: str, words: str, longest: int = _QUOTE) -> str:
     """The piece of a text where most of the words stand."""
-    line = flat(text)
+    line = flatten(text)
     wanted = {word.casefold() for word in _WORD.findall(words)}
     places = [found.start() for found in _WORD.finditer(line) if found[0].casefold() in wanted]
     if len(line) <= longest or not places:
@@ -307,7 +307,7 @@ class _Filling:
     """A text that grows as long as there is room."""
 
     def __init__(self, project: str, budget: int, clean: Clean) -> None:
-        self._head = [MARK, _said_of(flat(clean(project)))]
+        self._head = [MARK, _said_of(flatten(clean(project)))]
         self._budget = budget
         self._clean = clean
         self._size = Size.of("\n".join([*self._head, END]))
@@ -338,7 +338,7 @@ class _Filling:
         if not self._has_room(line, text, share):
             return False
         self._said.add(key)
-        if not flat(text) or self._is_told(line, text):
+        if not flatten(text) or self._is_told(line, text):
             return True
         if line.is_note:
             self._texts.append(text)
@@ -392,5 +392,5 @@ def _heading(section: int) -> str:
 
 def _shown(line: PackLine, text: str) -> str:
     """What looks like a fence of ours, escaped or not, is none: the pack would seem to end there (session/reading/packs.py)."""
-    whole = f"- {flat(text)} [{flat(line.ref)}]" if line.ref else f"- {flat(text)}"
+    whole = f"- {flatten(text)} [{flatten(line.ref)}]" if line.ref else f"- {flatten(text)}"
     return whole.replace("!-- dreamkeep:", "!-- dreamkeep :")

@@ -47,7 +47,7 @@ class Statement(NamedTuple):
 def statements(file: str, text: str) -> list[Statement]:
     """List items and paragraphs, one statement each. Code, headings, comments, and our own region are none."""
     lines = _blanked(text).split("\n")
-    hidden = {n for first, last in page.code_blocks(lines) for n in range(first, last + 1)}
+    hidden = {n for first, last in page.find_code_blocks(lines) for n in range(first, last + 1)}
     found: list[Statement] = []
     begun, words = 0, list[str]()
     for n, line in enumerate([*lines, ""], 1):

@@ -37,7 +37,7 @@ from dreamkeep.memory.insight import (
 )
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
-from dreamkeep.memory.page import is_seen
+from dreamkeep.memory.page import has_visible_text
 from dreamkeep.memory.score import moment, no_later
 from dreamkeep.secrets.redact import redact
 from dreamkeep.session.messages import Message
@@ -71,7 +71,7 @@ def by_user(text: str, kind: str, project: str, now: str) -> Insight:
 
 def check_note(text: str, where: str) -> None:
     """Whichever way a user words a note."""
-    if not is_seen(text) or len(text) > LONGEST_NOTE:
+    if not has_visible_text(text) or len(text) > LONGEST_NOTE:
         raise BadUsage(
             f"a note is a text of 1 to {LONGEST_NOTE} characters, with at least one visible character",
             where=where,

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from dreamkeep.dream.pages.publish import FOREIGN, NO_ROOM, by_hand, unfit
 from dreamkeep.dream.pages.retired import place
 from dreamkeep.host import Host, read_file
-from dreamkeep.memory import page
+from dreamkeep.memory import page, page_edits
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE
-from dreamkeep.memory.page import PageBudget, in_keep
+from dreamkeep.memory.page import PageBudget, is_in_keep
 
 
 class Previewed(NamedTuple):
@@ -29,7 +29,7 @@ def previewed(
     host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: PageBudget
 ) -> list[Previewed]:
     """Pages that would be other ones by what is remembered after a run. `changed`: projects whose notes would be."""
-    known = {(str(one["project"]), page.located(root, str(one["path"]))): one for one in before.pages.values()}
+    known = {(str(one["project"]), page.locate(root, str(one["path"]))): one for one in before.pages.values()}
     active = {one.project for memory in (before, after) for one in memory.notes.values() if one.state == ACTIVE}
     places = {*known, *((one, place(root, one, target)) for one in active if one)}
     concerned = [(one, path) for one, path in places if path and ("" in changed or one in changed)]
@@ -47,10 +47,10 @@ def _preview(
     except OSError as problem:
         return Previewed(project, path, "", problem=f"it can't be read: {problem}")
     found = page.parse(data.decode("utf-8", "surrogateescape"))
-    if found.region is None and not found.problem and not in_keep(root, path):
+    if found.region is None and not found.problem and not is_in_keep(root, path):
         return None
     why = unfit(data, found) if at is None or at.is_file else "a page must be a file"
-    if last and found.region is not None and not why and page.foreign(last, found.region, after.notes):
+    if last and found.region is not None and not why and page_edits.is_foreign(last, found.region, after.notes):
         why = FOREIGN
     return Previewed(project, path, "", problem=why) if why else _changed(host, root, after, project, path, last, found, budget)
 
@@ -62,14 +62,14 @@ def _changed(
     project: str,
     path: str,
     last: Mapping[str, Any] | None,
-    found: page.Parsed,
+    found: page.ParsedPage,
     budget: PageBudget,
 ) -> Previewed | None:
     text = f"{found.before}{found.region or ''}{found.after}"
     hand = by_hand(host, root, last, path, found.region).edits if last and found.region is not None else []
-    edits = list(page.meant(hand, after.notes))
-    mark = page.marked(str(last.get("region", ""))) if last else ""
-    made = page.render(after.notes.values(), project, page.room(text, budget), mark)
+    edits = list(page_edits.keep_user_words(hand, after.notes))
+    mark = page.fence_owner(str(last.get("region", ""))) if last else ""
+    made = page.render(after.notes.values(), project, page.remaining_budget(text, budget), mark)
     if not made.text and found.region is None and text:
         return Previewed(project, path, "", problem=NO_ROOM)
     old = str(last.get("region", "")).splitlines() if last else []

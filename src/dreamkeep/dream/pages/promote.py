@@ -65,7 +65,7 @@ def _read(host: Host, root: str, real: str) -> bytes:
     at = host.stat(real)
     if at is None:
         raise BadUsage("no such file", where=real, next="Create the file first, or name another.")
-    if page.in_keep(root, real):
+    if page.is_in_keep(root, real):
         raise Refused("this file is dreamkeep's own", where=real, next="Name a file of the project: CLAUDE.md, AGENTS.md …")
     if not at.is_file or at.owner != host.user():
         what = "it is not a regular file" if not at.is_file else "it belongs to another user"

@@ -27,12 +27,13 @@ from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders, publish_file, read_file
 from dreamkeep.host import exclusive_lock as host_alone
-from dreamkeep.memory import page
+from dreamkeep.memory import page, page_edits
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
-from dreamkeep.memory.page import PageBudget, PageEdit, hand_edits, in_keep
+from dreamkeep.memory.page import PageBudget, is_in_keep
+from dreamkeep.memory.page_edits import PageEdit, find_hand_edits
 
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
@@ -71,7 +72,7 @@ def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBu
     made = {(one, place(root, one, target)) for one in wanted}
     found = {(one, path) for one, path in made if (one, path[len(root) + 1 :]) not in named}
     for published in memory.pages.values():
-        project, path = str(published["project"]), page.located(root, str(published["path"]))
+        project, path = str(published["project"]), page.locate(root, str(published["path"]))
         if path and _differs(host, path, published, lambda project=project: look(memory, project, budget)):  # type: ignore[misc]
             found.add((project, path))
     return sorted(found, key=lambda one: (_saved(host, one[1]), *one))
@@ -87,7 +88,7 @@ def _saved(host: Host, path: str) -> int:
 
 def touched(host: Host, root: str, memory: Memory) -> bool:
     """Whether a page is not as it was published: a hand was there, perhaps."""
-    known = [(one, page.located(root, str(one["path"]))) for one in memory.pages.values()]
+    known = [(one, page.locate(root, str(one["path"]))) for one in memory.pages.values()]
     return any(path and _differs(host, path, one, lambda one=one: str(one.get("of"))) for one, path in known)  # type: ignore[misc]
 
 
@@ -110,7 +111,7 @@ def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[
 def still_holding(host: Host, root: str, memory: Memory) -> list[str]:
     """Files that may have lines of a session that was deleted: what was published there is erased, and nothing was written over
     it since. What somebody took the region out of, and our lines, is the user's."""
-    erased = [page.located(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
+    erased = [page.locate(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
     return sorted({path for path in erased if path and _may_hold(host, path, memory)})
 
 
@@ -125,7 +126,7 @@ def _may_hold(host: Host, path: str, memory: Memory) -> bool:
 
 
 def _names_gone(text: str, memory: Memory) -> bool:
-    return any(one not in memory.notes for one in page.refs(text))
+    return any(one not in memory.notes for one in page_edits.note_ids(text))
 
 
 class HandEdits(NamedTuple):
@@ -140,16 +141,17 @@ def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: s
     stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
     here. Without that, who took out the lines that we wrote last has deleted them."""
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
-    if moved and page.was_ours(last, region):
+    if moved and page_edits.is_our_version(last, region):
         return HandEdits([], "")
     versions = () if last.get("written") and not moved else _versions(host, root, last)
-    found = HandEdits(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
-    base = page.nearest(versions, region) if moved and found.edits else None
-    older = HandEdits(page.edits(base.region, region), base.at) if base else found
+    since = min(one.at for one in page_edits.possible_versions(last, versions))
+    found = HandEdits(find_hand_edits(last, region, versions), since)
+    base = page_edits.nearest_version(versions, region) if moved and found.edits else None
+    older = HandEdits(page_edits.find_edits(base.region, region), base.at) if base else found
     return older if len(older.edits) < len(found.edits) else found
 
 
-def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Version]:
+def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits.PageVersion]:
     """All that was published there, oldest first, also by another name of the file; but for what was erased since. The journal is
     gone through for it: mostly nobody asks."""
     from dreamkeep.journal.places import KEEP
@@ -157,7 +159,7 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Versi
 
     kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
     said = [event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind in kinds]
-    names, found, written = {str(last["path"])}, list[page.Version](), set[str]()
+    names, found, written = {str(last["path"])}, list[page_edits.PageVersion](), set[str]()
     for event in reversed(said):
         path = str(event.body.get("path"))
         if path not in names:
@@ -167,13 +169,13 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Versi
             continue
         names |= {str(one).partition("\0")[2] for one in event.body.get("instead", ())}
         region = event.body.get("region")
-        if isinstance(region, str) and page.was_ours(last, region):
-            found.append(page.Version(event.at, region, path in written))
+        if isinstance(region, str) and page_edits.is_our_version(last, region):
+            found.append(page_edits.PageVersion(event.at, region, path in written))
         written.discard(path)
     return found[::-1]
 
 
-def unfit(data: bytes, found: page.Parsed) -> str:
+def unfit(data: bytes, found: page.ParsedPage) -> str:
     """Why a file with these bytes is left alone as it is; "" for none."""
     return found.problem if is_text(data) else "it is not UTF-8 text; save it as UTF-8, or name another file"
 
@@ -223,14 +225,14 @@ class Publishing:
             return left
         edits = self._take_edits(owner, project, path, found.region)
         mark = self._mark(owner, path)
-        made = page.render(self._memory.shown(project), project, page.room(text, self._budget), mark)
+        made = page.render(self._memory.shown(project), project, page.remaining_budget(text, self._budget), mark)
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told
         if not made.text and found.region is None:
             return told._replace(problem=NO_ROOM)
-        shown = made.text or page.empty(mark)
-        after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
+        shown = made.text or page.empty_region(mark)
+        after = page.replace_region(text, shown, page_edits.stray_lines(found.region or "")).encode("utf-8", "surrogateescape")
         self._say_published(project, path, run, others, found.region, shown, made.notes, before, after)
         written = bool(self._memory.pages[self._key(project, path)].get("written"))
         if after != before or not written:
@@ -242,12 +244,12 @@ class Publishing:
         return told._replace(changed=after != before)
 
     def _left_alone(
-        self, project: str, path: str, before: bytes, found: page.Parsed, owner: Mapping[str, Any] | None, asked: bool
+        self, project: str, path: str, before: bytes, found: page.ParsedPage, owner: Mapping[str, Any] | None, asked: bool
     ) -> Published | None:
         """What is told of a file that is not to be written; None for one that is."""
         if why := unfit(before, found):
             return Published(project, path, problem=why)
-        own = in_keep(self._root, path)
+        own = is_in_keep(self._root, path)
         if found.region is None and not asked and not own:
             return Published(project, path)
         if not asked and owner is not None and owner["project"] != project:
@@ -274,7 +276,7 @@ class Publishing:
         """Journals what the page is going to hold, where that is not journaled yet."""
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
-        head = "" if in_keep(self._root, path) else head_of(self._host, path)
+        head = "" if is_in_keep(self._root, path) else head_of(self._host, path)
         same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (shown, of, digest)
         moved = after != before and last is not None and last.get("head", "") != head
         if same and not others and not moved:
@@ -289,14 +291,14 @@ class Publishing:
     def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
         """By what our region in a file elsewhere is told from another keep's, which may know the same notes: the same for as long
         as the file is ours, so that it is no change. Nobody else writes into the keep."""
-        if in_keep(self._root, path):
+        if is_in_keep(self._root, path):
             return ""
-        known = page.marked(str(owner.get("region", ""))) if owner else ""
+        known = page.fence_owner(str(owner.get("region", ""))) if owner else ""
         return known or f"k-{self._host.random(4).hex()}"
 
     def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
         """What is known of the same file by another name, or as another project's page: a file has one owner, the last."""
-        if in_keep(self._root, path):
+        if is_in_keep(self._root, path):
             return []
         mine, real = self._key(project, path), self._named(path)
         elsewhere = [(key, one) for key, one in self._memory.pages.items() if key != mine and os.path.isabs(str(one["path"]))]
@@ -320,7 +322,7 @@ class Publishing:
 
     def _named(self, path: str) -> str:
         """Elsewhere by what links lead to: one file is one page."""
-        return path[len(self._root) + 1 :] if in_keep(self._root, path) else self._host.real_path(path)
+        return path[len(self._root) + 1 :] if is_in_keep(self._root, path) else self._host.real_path(path)
 
     def _key(self, project: str, path: str) -> str:
         return f"{project}\0{self._named(path)}"
@@ -340,7 +342,7 @@ class Publishing:
         make_folders(host, os.path.dirname(real) or ".")
         if before is None:
             made = publish_file(host, real, after)
-            if made and not in_keep(self._root, path):
+            if made and not is_in_keep(self._root, path):
                 host.set_mode(real, _FILE_MODE)  # among the user's own files, for whoever may read those
             return made
         return replace_unchanged(host, real, before, after)
@@ -354,13 +356,14 @@ class Publishing:
         since = ""
         if last is None or self._is_foreign(last, region):
             # Another keep's notes are not ours, nor is what is missing of them; but what a user wrote between them goes nowhere.
-            ours = page.texts(str(last.get("region", ""))) | page.texts(str(last.get("before", ""))) if last else set()
-            edits = page.own_lines(region, ours)
+            regions = (str(last.get(name, "")) for name in ("region", "before")) if last else ()
+            ours = {text for shown in regions for text in page_edits.note_texts(shown)}
+            edits = page_edits.unreferenced_lines(region, ours)
         elif "erased" in last:
-            edits, since = self._unknown(map(_redacted, page.own_lines(region))), str(last.get("at", ""))
+            edits, since = self._unknown(map(_redacted, page_edits.unreferenced_lines(region))), str(last.get("at", ""))
         else:
             edits, since = by_hand(self._host, self._root, last, path, region)
-        found = [_redacted(edit) for edit in page.meant(edits, self._memory.notes)]
+        found = [_redacted(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
         if found:
             self._take(found, str(last["project"]) if last else project, self._when(since, path))
         return len(found)
@@ -371,8 +374,8 @@ class Publishing:
         found = list(added)
         if not found:
             return []
-        said = {page.flat(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
-        return [edit for edit in found if page.flat(edit.text) not in said]
+        said = {page.flatten(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
+        return [edit for edit in found if page.flatten(edit.text) not in said]
 
     def take_reworded(self, project: str, path: str, session: str) -> None:
         """Under the lock; of a page that is left alone, before that session is deleted: after it nobody knows any more what was
@@ -381,7 +384,8 @@ class Publishing:
         if last is None or "erased" in last or before is None or not self._shows(last, session):
             return
         text = before.decode("utf-8", "surrogateescape")
-        found = [_redacted(edit) for edit in page.meant(page.reworded(str(last.get("region", "")), text), self._memory.notes)]
+        edits = page_edits.reworded_lines(str(last.get("region", "")), text)
+        found = [_redacted(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
         if found:
             self._take(found, project, self._when(str(last.get("at", "")), path))
 
@@ -391,7 +395,7 @@ class Publishing:
         before = self._read(path) or b""
         text = before.decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        edits = self._unknown(map(_redacted, page.own_lines(found.region))) if found.region is not None else []
+        edits = self._unknown(map(_redacted, page_edits.unreferenced_lines(found.region))) if found.region is not None else []
         if edits:
             self._take(edits, once_called(self._root, self._memory, path), self._when("", path))
         if why := withdraw(self._host, path):
@@ -409,19 +413,19 @@ class Publishing:
         leave a word from which nobody ever concludes anything."""
         from dreamkeep.dream.consolidate import statements as told  # mostly no hand was there
 
-        put = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
+        put = [edit for edit in found if edit.what != page_edits.ADDED and edit.note is not None]
         anew = [edit for edit in put if self._is_said_anew(edit, at)]
         ours = [edit for edit in put if edit not in anew and not self._is_known(edit, at)]
         events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
         for edit in ours:
-            if edit.what == page.CHANGED:
+            if edit.what == page_edits.CHANGED:
                 follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
                 events += self._applied([self._event(one.kind, one.body) for one in follows])
         for edit in anew:
             was = self._memory.notes[str(edit.note)]
             events += self._applied(self._insight_events(edit.text, was.project, at, was.kind))
         for edit in found:
-            if edit.what == page.ADDED:
+            if edit.what == page_edits.ADDED:
                 events += self._applied(self._insight_events(edit.text, project, at))
         if events:
             self._append(events)
@@ -430,7 +434,7 @@ class Publishing:
         """Other words for a note that has ended (its line was deleted on another page, something superseded it): nobody would see
         them in it. Unless a hand ended it later: that is the last word."""
         was = self._memory.notes[str(edit.note)]
-        if edit.what != page.CHANGED or was.state == ACTIVE:
+        if edit.what != page_edits.CHANGED or was.state == ACTIVE:
             return False
         ended = next((step for step in reversed(was.history) if step.what == was.state), None)
         return ended is None or bool(ended.run) or ended.at <= at
@@ -439,7 +443,7 @@ class Publishing:
         """Taken in already, by one who died before he published what he made of it."""
         was = self._memory.notes[str(edit.note)]
         known = any(step.what == "edited" and step.at >= at for step in was.history)
-        return edit.what == page.CHANGED and was.state == ACTIVE and was.text == edit.text and known
+        return edit.what == page_edits.CHANGED and was.state == ACTIVE and was.text == edit.text and known
 
     def _when(self, since: str, path: str) -> str:
         """When the file was saved, which may be long ago: what was said since is newer. Never before what it rests on."""
@@ -448,7 +452,7 @@ class Publishing:
         return min(self._now(), max(saved, since))
 
     def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
-        return last is not None and page.foreign(last, region, self._memory.notes)
+        return last is not None and page_edits.is_foreign(last, region, self._memory.notes)
 
     def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
         """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
@@ -456,8 +460,8 @@ class Publishing:
 
         at = told.hand_at(self._memory, was, edit.text or was.text, at, self._now())
         about = {"id": was.id, "kind": was.kind, "project": was.project}
-        if edit.what == page.DELETED:
-            return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
+        if edit.what == page_edits.DELETED:
+            return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page_edits.LINE_DELETED}, at)
         about |= {"text": edit.text, "was": was.text}
         return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
 

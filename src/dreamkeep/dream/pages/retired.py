@@ -32,8 +32,8 @@ def withdraw(host: Host, path: str) -> str:
         host.remove(path)
         if not host.names(os.path.dirname(path)):
             host.remove_folder(os.path.dirname(path))
-    elif found.region is not None and page.put(text, page.empty()) != text:
-        replace_file(host, host.real_path(path), page.put(text, page.empty()).encode("utf-8", "surrogateescape"))
+    elif found.region is not None and (emptied := page.replace_region(text, page.empty_region())) != text:
+        replace_file(host, host.real_path(path), emptied.encode("utf-8", "surrogateescape"))
     return ""
 
 
@@ -82,7 +82,12 @@ def _has_notes(host: Host, path: str) -> bool:
         return False  # what can't be read can't be withdrawn either
     text = data.decode("utf-8", "surrogateescape")
     found = page.parse(text)
-    return is_text(data) and not found.problem and found.region is not None and page.put(text, page.empty()) != text
+    return (
+        is_text(data)
+        and not found.problem
+        and found.region is not None
+        and page.replace_region(text, page.empty_region()) != text
+    )
 
 
 def is_text(data: bytes) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from dreamkeep.host import Host, read_file
 from dreamkeep.host.liveness import is_held
 from dreamkeep.journal.places import KEEP
-from dreamkeep.memory import page
+from dreamkeep.memory import page, page_edits
 from dreamkeep.memory.life import RUNNING, DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.recovery.faults import Fault, Notice, fault, notice
@@ -53,13 +53,13 @@ class DreamAudit:
         yield from found
 
     def _page(self, last: Mapping[str, Any]) -> Iterator[Fault]:
-        path = page.located(self._root, str(last["path"]))
+        path = page.locate(self._root, str(last["path"]))
         if path is None:
             return
         at = self._host.stat(path)
         if at is None:
             # What a file elsewhere was, is its user's business; and one that shows nothing need not be there.
-            if page.in_keep(self._root, path) and last.get("notes") and last.get("region"):
+            if page.is_in_keep(self._root, path) and last.get("notes") and last.get("region"):
                 yield self._unwritten(last, path, "it was published, but is missing now")
             return
         if not at.is_file:
@@ -72,13 +72,13 @@ class DreamAudit:
             yield from self._region(last, path, read.region)
 
     def _region(self, last: Mapping[str, Any], path: str, region: str) -> Iterator[Fault]:
-        if page.foreign(last, region, self._memory.notes):
+        if page_edits.is_foreign(last, region, self._memory.notes):
             return  # another keep writes into it, too, of which dreams tell; no hand of a user of this one did that
         plain = region.replace("\r\n", "\n")
         if not last.get("written") and plain == last.get("before") != last.get("region"):
             yield self._unwritten(last, path, "the last published version was not written; the page still has the one before")
             return
-        edits = list(page.meant(page.hand_edits(last, region), self._memory.notes))
+        edits = list(page_edits.keep_user_words(page_edits.find_hand_edits(last, region), self._memory.notes))
         if edits:
             what = f"{len(edits)} {'line was' if len(edits) == 1 else 'lines were'} edited by hand since it was published"
             self.notices.append(notice("page_edited", path, what))
@@ -89,7 +89,7 @@ class DreamAudit:
         return fault("page_unwritten", path, what, key=str(last.get("digest", "")), unsafe=unsafe, **about)
 
     def _unreadable(self, last: Mapping[str, Any], why: str) -> Fault:
-        return _fence(str(page.located(self._root, str(last.get("path", ""))) or self._root), f"it can't be read: {why}")
+        return _fence(str(page.locate(self._root, str(last.get("path", ""))) or self._root), f"it can't be read: {why}")
 
     # -- runs
 
@@ -109,7 +109,7 @@ class DreamAudit:
 
 def left_alone(host: Host, root: str, pages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(path, why) of pages that no dream writes until a hand has mended them."""
-    paths = {page.located(root, str(last.get("path", ""))) for last in pages}
+    paths = {page.locate(root, str(last.get("path", ""))) for last in pages}
     found = [(path, _problem(host, path)) for path in sorted(path for path in paths if path)]
     return [(path, why) for path, why in found if why]
 

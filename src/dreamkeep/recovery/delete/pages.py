@@ -13,7 +13,7 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, read_file
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.memory import page
+from dreamkeep.memory import page, page_edits
 
 
 def showing(host: Host, root: str, session: str) -> frozenset[str]:
@@ -34,7 +34,7 @@ def showing(host: Host, root: str, session: str) -> frozenset[str]:
     return frozenset(
         name
         for name, shown in pages.shown.items()
-        if any(shown) or ((path := page.located(root, name)) and rest(_named(host, path, pages.notes_for(name))))
+        if any(shown) or ((path := page.locate(root, name)) and rest(_named(host, path, pages.notes_for(name))))
     )
 
 
@@ -49,7 +49,7 @@ def _named(host: Host, path: str, otherwise: Iterable[str]) -> Iterable[str]:
     except OSError:
         return otherwise
     is_text = not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
-    return page.refs(data.decode("utf-8", "surrogateescape")) if is_text else otherwise
+    return page_edits.note_ids(data.decode("utf-8", "surrogateescape")) if is_text else otherwise
 
 
 class _Pages:

@@ -65,13 +65,13 @@ def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> MendResult:
     region, seen = str(last["region"]), mending.host.stat(path)
     if seen is None:
         mending.ledger.make_folders(os.path.dirname(path))
-        return mending.ledger.publish(path, _bytes(page.put("", region)))
+        return mending.ledger.publish(path, _bytes(page.replace_region("", region)))
     text = read_file(mending.host, path).decode("utf-8", "surrogateescape")
     found = page.parse(text)
     now = (found.region or "").replace("\r\n", "\n")
     if found.problem or found.region is None or now not in (region, last.get("before")):
         return left("it has changed since")
-    return MENDED if now == region else mending.ledger.replace(path, _bytes(page.put(text, region)), seen=seen)
+    return MENDED if now == region else mending.ledger.replace(path, _bytes(page.replace_region(text, region)), seen=seen)
 
 
 def _bytes(text: str) -> bytes:

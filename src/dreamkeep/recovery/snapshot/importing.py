@@ -371,7 +371,7 @@ class Importing:
         if self._theirs.get(name, region) not in (region, ""):
             self._skipped.append((name, "hand edits that no dream had applied there are not imported"))
         self._host.remove(staged)
-        ours = page.put(text, self._regions.get(name) or page.empty())
+        ours = page.replace_region(text, self._regions.get(name) or page.empty_region())
         write_new(self._host, staged, [ours.encode("utf-8", "surrogateescape")])
         return bool(f"{found.before}{found.after}".strip())
 

@@ -28,7 +28,7 @@ class PageVerbs:
         self._similarity = similarity
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        from dreamkeep.memory.page import in_keep, render
+        from dreamkeep.memory.page import is_in_keep, render
 
         if write is not None:
             from dreamkeep.dream.pages.publish import Published, lock_pages
@@ -38,7 +38,7 @@ class PageVerbs:
             if not self._context.exists():
                 return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
             try:
-                if not in_keep(self._root, path):
+                if not is_in_keep(self._root, path):
                     check_folder_exists(self._host, path)
                 with lock_pages(self._host, self._root):
                     return self._context.ask_memory(lambda memory: self._open_publishing(memory).publish(project, path)._asdict())
@@ -74,12 +74,12 @@ class PageVerbs:
         """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
         looked at from outside first. What comes of it is told as a publication is."""
         from dreamkeep.dream.pages.publish import stamps
-        from dreamkeep.memory.page import located
+        from dreamkeep.memory.page import locate
 
         seen: dict[str, int] | None = None
 
         def paths(memory: Memory) -> list[str]:
-            return [path for one in memory.pages.values() if (path := located(self._root, str(one["path"])))]
+            return [path for one in memory.pages.values() if (path := locate(self._root, str(one["path"])))]
 
         def taken_in() -> list[dict[str, Any]]:
             nonlocal seen
@@ -117,9 +117,9 @@ class PageVerbs:
     def publish_before_deletion(self, sessions: Collection[str]) -> None:
         """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
         from dreamkeep.dream.pages.publish import lock_pages
-        from dreamkeep.memory.page import in_keep
+        from dreamkeep.memory.page import is_in_keep
 
-        left = [one for one in self.publish("") if one["problem"] and in_keep(self._root, one["path"])]
+        left = [one for one in self.publish("") if one["problem"] and is_in_keep(self._root, one["path"])]
 
         def take(memory: Memory) -> None:
             for one, session in ((one, session) for one in left for session in sessions):
@@ -133,16 +133,16 @@ class PageVerbs:
         """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
         of it; of files elsewhere, which are their users', it is told."""
         from dreamkeep.dream.pages.publish import still_holding
-        from dreamkeep.memory.page import in_keep
+        from dreamkeep.memory.page import is_in_keep
 
         why = {one["path"]: one["problem"] for one in self.publish("") if one["problem"]}
         holding = self._context.ask_memory(lambda memory: still_holding(self._host, self._root, memory))
-        for path in (one for one in holding if not in_keep(self._root, one)):
+        for path in (one for one in holding if not is_in_keep(self._root, one)):
             self._context.warn(
                 f"The file {path} is outside the keep and has lines of the deleted session. "
                 "Once it is writable and its fence is intact, the next dream removes them."
             )
-        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self._root, one)]
+        held = [(one, why.get(one, "the pages can't be written")) for one in holding if is_in_keep(self._root, one)]
         return held + self._retire_pages()
 
     def _retire_pages(self) -> list[tuple[str, str]]:
@@ -191,10 +191,10 @@ class PageVerbs:
 
     def _find_block(self, path: str) -> str:
         """Why no page in the keep can be written, where the reason is no single page's."""
-        from dreamkeep.memory.page import FOLDER, in_keep
+        from dreamkeep.memory.page import FOLDER, is_in_keep
 
         folder = f"{self._root}/{FOLDER}"
-        at = self._host.stat(folder) if in_keep(self._root, path) else None
+        at = self._host.stat(folder) if is_in_keep(self._root, path) else None
         if at is None or not at.is_file:
             return ""
         return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
