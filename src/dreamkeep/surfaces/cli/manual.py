@@ -1,7 +1,7 @@
 """The end of each verb's `--help`: when it is for, examples, exit codes. Loaded only when somebody asks.
 
-A page is: when (one paragraph), examples (one a line, a comment behind `#`), and what 1 means there. tests/surfaces/test_manual.py
-parses every example and sees to it that no verb is without a page.
+A page is: when (one paragraph), examples (one a line, a comment behind `#`), and what 1 means there.
+tests/surfaces/test_manual.py parses every example and checks that no verb is without a page.
 """
 
 from __future__ import annotations
