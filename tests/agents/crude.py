@@ -54,22 +54,22 @@ def read_rows(make: Callable[[dict[str, Any]], Reader], lines: Iterable[bytes], 
 
 def fold(found: Iterable[f.Fact], agent: str = "") -> dict[str, Any]:
     """With the agent's name, the sessions it comes from are named as a keep names them."""
-    said: dict[str, f.Said] = {}
+    said: dict[str, f.MessageSaid] = {}
     turns: dict[str, dict[str, str]] = {}
     compactions: dict[str, dict[str, Any]] = {}
     lineage: dict[tuple[str, str], None] = {}
     unknown: Counter[str] = Counter()
     odd, current = 0, ""
     for fact in found:
-        if isinstance(fact, f.Said):
+        if isinstance(fact, f.MessageSaid):
             said[fact.key] = fact
-        elif isinstance(fact, f.Began):
+        elif isinstance(fact, f.TurnBegan):
             current = fact.turn
             turns.setdefault(current, {"prompt": "", "state": "open"})["prompt"] = fact.prompt
-        elif isinstance(fact, f.Settled):
+        elif isinstance(fact, f.TurnSettled):
             turn = turns.get(fact.turn or current, {"state": ""})
             turn["state"] = fact.state if turn["state"] in ("open", "interrupted") else turn["state"]
-        elif isinstance(fact, f.Rewound) and fact.key in said:
+        elif isinstance(fact, f.MessagesRewound) and fact.key in said:
             keys = list(said)
             for key in keys[keys.index(fact.key) :]:
                 said[key] = said[key]._replace(mark=said[key].mark or f.REWOUND)
@@ -78,9 +78,9 @@ def fold(found: Iterable[f.Fact], agent: str = "") -> dict[str, Any]:
             one["state"], one["reason"] = fact.phase, fact.reason or one["reason"]
         elif isinstance(fact, f.Edge):
             lineage[fact.kind, fact.session] = None
-        elif isinstance(fact, f.Unknown):
+        elif isinstance(fact, f.UnknownRecord):
             unknown[fact.kind] += 1
-        elif isinstance(fact, f.Odd):
+        elif isinstance(fact, f.OddRecord):
             odd += 1
     results = {one.tool["id"]: one.tool for one in said.values() if one.role == f.TOOL and one.tool}
     calls = [one.tool for one in said.values() if one.role == f.ASSISTANT and one.tool]

@@ -178,7 +178,7 @@ def check_stopping(sample: Sample, folder: Path) -> None:
             in_steps += reader.read(record)
             state = json.loads(json.dumps(reader.state))
         assert in_steps == at_once
-        assert not [fact for fact in at_once if isinstance(fact, f.Odd) and fact.kind == "reader"]
+        assert not [fact for fact in at_once if isinstance(fact, f.OddRecord) and fact.kind == "reader"]
 
 
 def check_fuzz(sample: Sample, folder: Path, count: int = 150) -> None:
@@ -222,7 +222,9 @@ def check_hooks(sample: Sample, folder: Path) -> None:
         assert hooks.meaning(event), event
         reader = registry.reader_for(agent.name, "hook", {})
         payload = {"session_id": "s", "cwd": "/work", "hook_event_name": event}
-        assert not [one for one in reader.read(f.Record("hook", payload, "", event)) if isinstance(one, (f.Odd, f.Unknown))]
+        assert not [
+            one for one in reader.read(f.Record("hook", payload, "", event)) if isinstance(one, (f.OddRecord, f.UnknownRecord))
+        ]
     keep, said = folder / "keep", b'{"session_id": "s-1", "cwd": "/work"}'
     event = setup_of(agent.name).EVENTS[0] if agent.setup else "SessionStart"
     words = [sys.executable, "-I", "-S", HOOK, agent.name, event, str(keep)]

@@ -74,9 +74,9 @@ def test_real_frames_come_out_as_they_were_read_by_hand(name: str) -> None:
     session, cwd, connections = real_sessions(REAL / name)
     found = [fact for connection in connections for fact in read(connection)]
     said = messages(found)
-    states = {settled.turn: settled.state for settled in of(f.Settled, found)}
+    states = {settled.turn: settled.state for settled in of(f.TurnSettled, found)}
     assert (session, cwd) == (want["id"], want["cwd"])
-    assert [{"prompt": one.prompt, "state": states[one.turn]} for one in of(f.Began, found)] == want["turns"]
+    assert [{"prompt": one.prompt, "state": states[one.turn]} for one in of(f.TurnBegan, found)] == want["turns"]
     assert Counter(one.role for one in said) == want["roles"]
     assert [one.text for one in said if one.role == "assistant" and not one.tool] == want["texts"]
     results = {one.tool["id"]: one.tool for one in said if one.role == "tool" and one.tool}
@@ -85,10 +85,10 @@ def test_real_frames_come_out_as_they_were_read_by_hand(name: str) -> None:
     assert len(of(f.Boundary, found)) + 1 == want["segments"]
     assert [one for one in of(f.Signal, found) if one.phase != "noop"] == want["compactions"]
     assert Counter(one.mark for one in said if one.mark) == want["marks"]
-    assert Counter(one.kind for one in of(f.Unknown, found)) == want["unknown"]
-    assert len(of(f.Odd, found)) == want["odd"]
-    titles = [one.title for one in of(f.Titled, found)]
-    assert (titles[-1] if titles else of(f.Began, found)[0].prompt)[:79] == want["title"][:79]
+    assert Counter(one.kind for one in of(f.UnknownRecord, found)) == want["unknown"]
+    assert len(of(f.OddRecord, found)) == want["odd"]
+    titles = [one.title for one in of(f.SessionTitled, found)]
+    assert (titles[-1] if titles else of(f.TurnBegan, found)[0].prompt)[:79] == want["title"][:79]
 
 
 # -- turns
@@ -108,7 +108,7 @@ def test_real_frames_come_out_as_they_were_read_by_hand(name: str) -> None:
 )
 def test_a_turn_ends_as_its_answer_says(result: dict[str, Any], state: str) -> None:
     found = read(records([prompt(3, "why?"), chunk("Because."), ("a", {"jsonrpc": "2.0", "id": 3, **result})]))
-    [began], [settled] = of(f.Began, found), of(f.Settled, found)
+    [began], [settled] = of(f.TurnBegan, found), of(f.TurnSettled, found)
     assert (began.prompt, settled.turn, settled.state) == ("why?", began.turn, state)
 
 
@@ -117,7 +117,7 @@ def test_turn_ids_never_come_again_though_every_connection_counts_from_one() -> 
     turns = []
     for conn in range(5):
         said = [prompt(3, "continue"), answer(3, stopReason="end_turn")] * 2
-        turns += [one.turn for one in of(f.Began, read(records(said, f"conn{conn}")))]
+        turns += [one.turn for one in of(f.TurnBegan, read(records(said, f"conn{conn}")))]
     assert len(set(turns)) == 10
 
 
@@ -125,7 +125,7 @@ def test_a_turn_is_settled_though_the_agent_goes_on_in_another_session_of_its_ow
     """T9: Hermes' own id rotates in the middle of a turn; the turn is the client's."""
     meta = {"hermes": {"sessionProvenance": {"acpSessionId": "s", "currentHermesSessionId": "s2", "compressionDepth": 1}}}
     found = read(records([prompt(3, "go"), update("session_info_update", _meta=meta), answer(3, stopReason="end_turn")]))
-    assert [one.turn for one in of(f.Began, found)] == [one.turn for one in of(f.Settled, found)]
+    assert [one.turn for one in of(f.TurnBegan, found)] == [one.turn for one in of(f.TurnSettled, found)]
 
 
 def test_answers_belong_to_the_first_of_two_prompts_until_it_is_settled() -> None:
@@ -143,14 +143,14 @@ def test_answers_belong_to_the_first_of_two_prompts_until_it_is_settled() -> Non
             ]
         )
     )
-    first, second = (one.turn for one in of(f.Began, found))
+    first, second = (one.turn for one in of(f.TurnBegan, found))
     answers = [(one.text, one.turn, one.mark) for one in messages(found) if one.role == "assistant"]
     assert answers == [("1st", first, ""), ("2nd", second, "")]
 
 
 def test_a_dead_agent_leaves_its_turns_interrupted_and_its_last_words_partial() -> None:
     found = read([opened(), *records([prompt(3, "write a poem"), chunk("Roses "), chunk("are")]), closed()])
-    [settled] = of(f.Settled, found)
+    [settled] = of(f.TurnSettled, found)
     assert (settled.state, settled.reason) == ("interrupted", "the agent was killed by SIGKILL")
     assert [(one.text, one.mark) for one in messages(found)] == [("write a poem", ""), ("Roses are", f.PARTIAL)]
 
@@ -251,7 +251,7 @@ def test_prompts_hold_what_was_attached() -> None:
         {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"},
         {"type": "resource", "resource": {"uri": "file:///b", "text": "embedded"}},
     ]
-    [began] = of(f.Began, read(records([ask(3, "session/prompt", sessionId="s", prompt=blocks)])))
+    [began] = of(f.TurnBegan, read(records([ask(3, "session/prompt", sessionId="s", prompt=blocks)])))
     assert began.prompt == "Look at file:///a.py and this:[image]embedded"
 
 
@@ -307,7 +307,7 @@ def test_history_that_a_load_tells_again_is_nothing_new_whenever_the_answer_come
     assert messages(found)[: len(messages(before))] == messages(before)
     assert [one.text for one in messages(found)[len(messages(before)) :]] == ["continue", "Sure."]
     assert [one.reason for one in of(f.Boundary, found)] == ["load"]
-    assert len(of(f.Began, found)) == 4
+    assert len(of(f.TurnBegan, found)) == 4
 
 
 def test_a_loaded_session_that_nobody_knew_has_its_history_as_messages_and_loading_again_adds_none() -> None:
@@ -319,7 +319,7 @@ def test_a_loaded_session_that_nobody_knew_has_its_history_as_messages_and_loadi
     ]
     assert [one.key for one in messages([*once, *again])] == [one.key for one in messages(once)]
     assert len(of(f.Boundary, [*once, *again])) == 2
-    assert of(f.Began, once) == []
+    assert of(f.TurnBegan, once) == []
 
 
 def test_hermes_tells_of_the_same_call_under_another_id_and_it_stays_one() -> None:
@@ -428,7 +428,7 @@ def test_a_foreign_session_id_changes_nothing_here() -> None:
     found = read([opened(session="s"), *records(said)])
     assert of(f.Signal, found) == [] and of(f.Boundary, found) == []
     assert [one.text for one in messages(found)] == ["?", "a", "b"]
-    assert len(of(f.Unknown, found)) == 3
+    assert len(of(f.UnknownRecord, found)) == 3
 
 
 def compaction_of(session: str) -> Said:
@@ -519,16 +519,16 @@ def test_unknown_and_newer_messages_are_told_as_such_and_change_nothing() -> Non
     ]
     found = read(records(said))
     kinds = ["update hologram_update", "method session/teleport", "method _vendor/ask", "frame"]
-    assert [one.kind for one in of(f.Unknown, found)] == kinds
-    assert len(of(f.Odd, found)) == 1
-    assert of(f.Settled, found) == []
+    assert [one.kind for one in of(f.UnknownRecord, found)] == kinds
+    assert len(of(f.OddRecord, found)) == 1
+    assert of(f.TurnSettled, found) == []
 
 
 def test_a_batch_is_read_message_by_message() -> None:
     batch = json.dumps([chunk("a")[1], chunk("b")[1], 7, {"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "end_turn"}}])
     found = read(records([prompt(3, "?"), ("a", batch)]))
     assert [one.text for one in messages(found)] == ["?", "ab"]
-    assert [one.state for one in of(f.Settled, found)] == ["completed"]
+    assert [one.state for one in of(f.TurnSettled, found)] == ["completed"]
 
 
 def test_titles_forks_closings_and_the_model_are_told() -> None:
@@ -548,9 +548,9 @@ def test_titles_forks_closings_and_the_model_are_told() -> None:
         ]
     )
     assert of(f.Edge, found) == [f.Edge("fork", "s0", "ACP session/fork", AT)]
-    assert of(f.Titled, found) == [f.Titled("A title")]
-    assert of(f.Placed, found) == [f.Placed(version="1.2"), f.Placed(cwd="/w"), f.Placed(model="big")]
-    assert of(f.Closed, found) == [f.Closed(AT, "session/close")]
+    assert of(f.SessionTitled, found) == [f.SessionTitled("A title")]
+    assert of(f.SessionPlaced, found) == [f.SessionPlaced(version="1.2"), f.SessionPlaced(cwd="/w"), f.SessionPlaced(model="big")]
+    assert of(f.SessionClosed, found) == [f.SessionClosed(AT, "session/close")]
 
 
 # -- anything at all

@@ -33,7 +33,7 @@ def facts(lines: Iterable[Any], **how: Any) -> list[f.Fact]:
 
 
 def said(found: Iterable[f.Fact]) -> list[tuple[str, str, str]]:
-    return [(one.role, one.text, one.mark) for one in found if isinstance(one, f.Said)]
+    return [(one.role, one.text, one.mark) for one in found if isinstance(one, f.MessageSaid)]
 
 
 def of(kind: type, found: Iterable[f.Fact]) -> list[Any]:
@@ -54,9 +54,9 @@ def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
     assert got["lineage"] == want["lineage"]
     assert got["marks"] == want["marks"]
     assert got["unknown"] == {kind: n for kind, n in want["unknown"].items() if not kind.startswith("tool-results/")}
-    titles = sorted(of(f.Titled, found), key=lambda one: one.rank)
+    titles = sorted(of(f.SessionTitled, found), key=lambda one: one.rank)
     assert (titles[-1].title if titles else got["turns"][0]["prompt"].splitlines()[0]) == want["title"]
-    assert of(f.Placed, found)[0].cwd == want["cwd"]
+    assert of(f.SessionPlaced, found)[0].cwd == want["cwd"]
 
 
 @pytest.mark.parametrize("native", NATIVE)
@@ -70,7 +70,7 @@ def test_read_twice_in_a_row_it_is_the_same_session() -> None:
     lines = lines_of(made.MAIN)
     once, twice = facts(lines), facts([*lines, *lines])
     assert fold(once) | CRUDE == fold(twice) | CRUDE
-    assert {one.key for one in of(f.Rewound, once)} == {one.key for one in of(f.Rewound, twice)}
+    assert {one.key for one in of(f.MessagesRewound, once)} == {one.key for one in of(f.MessagesRewound, twice)}
 
 
 def test_the_state_does_not_grow_with_the_session() -> None:
@@ -119,8 +119,8 @@ def test_the_state_does_not_grow_with_the_session() -> None:
 )
 def test_what_the_user_did_not_type_for_the_model_begins_no_turn(content: object, more: dict[str, Any]) -> None:
     found = facts([{"type": "user", "uuid": "u", "parentUuid": "p", "message": {"content": content}, **more}])
-    assert not of(f.Began, found)
-    assert not [one for one in of(f.Said, found) if one.role == f.USER and not one.mark]
+    assert not of(f.TurnBegan, found)
+    assert not [one for one in of(f.MessageSaid, found) if one.role == f.USER and not one.mark]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_the_user_did_not_type_for_the_model_begins_no_turn(content: object
 )
 def test_what_the_user_typed_is_the_prompt_without_what_the_client_added(content: object, prompt: str) -> None:
     found = facts([{"type": "user", "uuid": "u", "message": {"content": content}, "origin": {"kind": "human"}}])
-    (began,) = of(f.Began, found)
+    (began,) = of(f.TurnBegan, found)
     assert (began.prompt, began.turn, began.key) == (prompt, "u", "u")
 
 
@@ -158,7 +158,7 @@ def test_what_was_typed_while_the_model_worked_is_the_users_and_in_the_turn_that
     talk.attachment("queued_command", prompt="<task-notification>x</task-notification>", commandMode="task-notification")
     talk.attachment("queued_command", prompt="from a peer", commandMode="prompt", origin={"kind": "peer"}, isMeta=True)
     found = facts(talk.lines)
-    assert len(of(f.Began, found)) == 1
+    assert len(of(f.TurnBegan, found)) == 1
     assert said(found)[1:] == [
         ("user", "And hurry.", ""),
         ("system", "<task-notification>x</task-notification>", "meta"),
@@ -169,7 +169,7 @@ def test_what_was_typed_while_the_model_worked_is_the_users_and_in_the_turn_that
 def test_two_prompts_with_one_prompt_id_are_two_turns() -> None:
     """S25: ids of turns never collide; a subagent's prompts all carry the prompt id of their parent's turn."""
     lines = [{"type": "user", "uuid": u, "promptId": "p", "isSidechain": True, "message": {"content": u}} for u in ("a", "b")]
-    assert [one.turn for one in of(f.Began, facts(lines, source="subagent"))] == ["p", "b"]
+    assert [one.turn for one in of(f.TurnBegan, facts(lines, source="subagent"))] == ["p", "b"]
 
 
 # -- how turns end
@@ -180,7 +180,7 @@ def turn(*after: dict[str, Any]) -> list[tuple[str, str | None]]:
         {"type": "user", "uuid": "u", "message": {"content": "go"}},
         *({"uuid": f"x{n}", **one} for n, one in enumerate(after)),
     ]
-    return [(one.state, one.reason) for one in of(f.Settled, facts(lines)) if one.turn == "u"]
+    return [(one.state, one.reason) for one in of(f.TurnSettled, facts(lines)) if one.turn == "u"]
 
 
 def answer(reason: str | None, **more: Any) -> dict[str, Any]:
@@ -232,16 +232,16 @@ def test_lines_that_a_compaction_preserved_keep_their_keys_and_end_no_turn() -> 
     talk.system("compact_boundary", parent=None, compactMetadata={"trigger": "auto"})
     talk.user("Summary.", isCompactSummary=True)
     found = facts([*talk.lines, *kept])
-    assert [one.prompt for one in of(f.Began, found)] == ["First.", "Second."]
-    assert len(of(f.Settled, found)) == 1
+    assert [one.prompt for one in of(f.TurnBegan, found)] == ["First.", "Second."]
+    assert len(of(f.TurnSettled, found)) == 1
     assert fold(found)["turns"][1] == {"prompt": "Second.", "state": "open"}
-    assert len({one.key for one in of(f.Said, found)}) == 4
+    assert len({one.key for one in of(f.MessageSaid, found)}) == 4
 
 
 def test_lines_repeated_under_new_uuids_are_the_same_messages() -> None:
     """S27: older compactions; the parent and the time stay."""
     want = NATIVE[made.OLD]["roles"]
-    keys = {one.key for one in of(f.Said, facts(lines_of(made.OLD)))}
+    keys = {one.key for one in of(f.MessageSaid, facts(lines_of(made.OLD)))}
     assert len(keys) == sum(want.values())
     # The same, with more in between than is remembered: a prompt is known by its parent and its time.
     talk = made.Talk(made.OLD)
@@ -251,8 +251,8 @@ def test_lines_repeated_under_new_uuids_are_the_same_messages() -> None:
     for n in range(200):
         talk.answer(made.say(f"{n}"), stop="tool_use")
     found = facts([*talk.lines, {**first, "uuid": "new"}])
-    assert [one.prompt for one in of(f.Began, found)] == ["Once."]
-    assert not of(f.Rewound, found)
+    assert [one.prompt for one in of(f.TurnBegan, found)] == ["Once."]
+    assert not of(f.MessagesRewound, found)
 
 
 def test_a_boundary_is_one_completed_compaction_with_its_tokens() -> None:
@@ -267,8 +267,8 @@ def test_a_boundary_is_one_completed_compaction_with_its_tokens() -> None:
 
 
 def test_going_back_takes_back_the_prompt_that_has_the_same_parent() -> None:
-    (rewound,) = of(f.Rewound, facts(lines_of(made.MAIN)))
-    texts = {one.key: one.text for one in of(f.Said, facts(lines_of(made.MAIN)))}
+    (rewound,) = of(f.MessagesRewound, facts(lines_of(made.MAIN)))
+    texts = {one.key: one.text for one in of(f.MessageSaid, facts(lines_of(made.MAIN)))}
     assert texts[rewound.key] == "Store prices as strings."
 
 
@@ -278,18 +278,18 @@ def test_a_fork_without_a_pointer_shares_the_uuids_of_its_copied_prefix() -> Non
     theirs = list(chain_ids(line.encode() for line in lines_of(made.MAIN)))
     shared = next(n for n, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1])
     assert ours[shared:] and len(ours) - shared == 3
-    parent = {one.key for one in of(f.Said, facts(lines_of(made.MAIN)))}
-    own = [one for one in of(f.Said, facts(lines_of(made.COPY))) if one.key not in parent]
+    parent = {one.key for one in of(f.MessageSaid, facts(lines_of(made.MAIN)))}
+    own = [one for one in of(f.MessageSaid, facts(lines_of(made.COPY))) if one.key not in parent]
     assert [one.text for one in own] == ["What if we used Decimal?", "Decimal would work, at some cost."]
 
 
 def test_a_fork_with_a_pointer_gives_copies_the_keys_of_the_originals_and_no_turns() -> None:
     """S28: copied events count once."""
     found = facts(lines_of(made.BRANCH))
-    parent = {one.key for one in of(f.Said, facts(lines_of(made.MAIN)))}
-    copies = [one for one in of(f.Said, found) if one.mark == f.COPIED]
+    parent = {one.key for one in of(f.MessageSaid, facts(lines_of(made.MAIN)))}
+    copies = [one for one in of(f.MessageSaid, found) if one.mark == f.COPIED]
     assert {one.key for one in copies} <= parent and len(copies) == 12
-    assert [one.prompt for one in of(f.Began, found)] == ["And in the cart?"]
+    assert [one.prompt for one in of(f.TurnBegan, found)] == ["And in the cart?"]
     assert [one.session for one in of(f.Edge, found)] == [made.MAIN]
 
 
@@ -311,7 +311,7 @@ def test_an_old_summary_of_another_session_is_not_the_title() -> None:
     talk.loose("summary", summary="Not mine", leafUuid="elsewhere")
     talk.prompt("Mine?")
     talk.loose("summary", summary="Mine", leafUuid=talk.leaf)
-    assert [one.title for one in of(f.Titled, facts(talk.lines))] == ["Mine"]
+    assert [one.title for one in of(f.SessionTitled, facts(talk.lines))] == ["Mine"]
 
 
 # -- blocks
@@ -320,7 +320,9 @@ def test_an_old_summary_of_another_session_is_not_the_title() -> None:
 def test_results_of_tools_say_whether_and_how_they_failed() -> None:
     def result(content: object, outcome: object = None, **more: Any) -> Any:
         block = {"type": "tool_result", "tool_use_id": "t", "content": content, **more}
-        return of(f.Said, facts([{"type": "user", "uuid": "u", "message": {"content": [block]}, "toolUseResult": outcome}]))[0]
+        return of(
+            f.MessageSaid, facts([{"type": "user", "uuid": "u", "message": {"content": [block]}, "toolUseResult": outcome}])
+        )[0]
 
     assert result("fine", "fine").tool == {"id": "t", "error": False}
     assert result("Exit code 127\nnot found", is_error=True).tool == {"id": "t", "error": True, "exit_code": 127}
@@ -339,13 +341,17 @@ def test_a_line_with_several_blocks_has_a_key_for_each() -> None:
         {"type": "new"},
     ]
     found = facts([{"type": "assistant", "uuid": "u", "message": {"model": "x", "content": blocks}}])
-    assert [(one.role, one.key) for one in of(f.Said, found)] == [("reasoning", "u"), ("assistant", "u.2"), ("assistant", "u.3")]
-    assert of(f.Unknown, found) == [f.Unknown("assistant/new")]
+    assert [(one.role, one.key) for one in of(f.MessageSaid, found)] == [
+        ("reasoning", "u"),
+        ("assistant", "u.2"),
+        ("assistant", "u.3"),
+    ]
+    assert of(f.UnknownRecord, found) == [f.UnknownRecord("assistant/new")]
 
 
 def test_what_has_no_uuid_is_known_by_its_content() -> None:
     one, other = ({"type": "user", "timestamp": "2026-01-01T00:00:00Z", "message": {"content": words}} for words in ("a", "b"))
-    keys = [fact.key for fact in of(f.Said, facts([one, other, one]))]
+    keys = [fact.key for fact in of(f.MessageSaid, facts([one, other, one]))]
     assert keys[0] == keys[2] != keys[1]
 
 

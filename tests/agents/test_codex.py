@@ -35,8 +35,8 @@ def item(kind: str, at: str = "2026-10-03T09:00:00Z", **more: Any) -> str:
     return json.dumps({"timestamp": at, "type": "response_item", "payload": {"type": kind, **more}})
 
 
-def said(found: list[f.Fact], role: str) -> list[f.Said]:
-    return [fact for fact in found if isinstance(fact, f.Said) and fact.role == role]
+def said(found: list[f.Fact], role: str) -> list[f.MessageSaid]:
+    return [fact for fact in found if isinstance(fact, f.MessageSaid) and fact.role == role]
 
 
 @pytest.mark.parametrize("wanted", codex.EXPECTED["sessions"], ids=lambda one: str(one["id"][6:14]))
@@ -98,7 +98,7 @@ def test_repeated_compacted_records_are_one_compaction_and_the_state_stays_small
     reader = Reader({})
     found = [fact for _ in range(200) for fact in reader.read(f.Record("file", json.loads(line)))]
     assert len({fact.id for fact in found if isinstance(fact, f.Signal)}) == 1
-    assert len({fact.key for fact in found if isinstance(fact, f.Said)}) == 1
+    assert len({fact.key for fact in found if isinstance(fact, f.MessageSaid)}) == 1
     assert len(json.dumps(reader.state)) < 1000
 
 
@@ -148,14 +148,14 @@ def test_each_break_in_the_ordinals_is_told_once(ordinals: list[int | None], tol
         json.dumps({"ordinal": n, "type": "world_state", "payload": {}} if n is not None else {"type": "world_state"})
         for n in ordinals
     ]
-    assert len([fact for fact in crude.read(Reader, lines) if isinstance(fact, f.Odd)]) == told
+    assert len([fact for fact in crude.read(Reader, lines) if isinstance(fact, f.OddRecord)]) == told
 
 
 def test_a_prompt_while_a_turn_is_going_on_does_not_begin_another() -> None:
     words = [{"type": "input_text", "text": "first"}], [{"type": "input_text", "text": "and this"}]
     lines = [event("task_started", turn_id="t"), *(item("message", role="user", id=w[0]["text"], content=w) for w in words)]
     found = crude.read(Reader, [*lines, event("task_complete", turn_id="t")])
-    assert [(b.turn, b.prompt) for b in found if isinstance(b, f.Began)] == [("t", "first")]
+    assert [(b.turn, b.prompt) for b in found if isinstance(b, f.TurnBegan)] == [("t", "first")]
     assert {one.turn for one in said(found, f.USER)} == {"t"}
 
 
@@ -202,7 +202,7 @@ def test_an_aborted_turn_is_settled_by_its_reason(reason: str, state: str) -> No
 def test_a_turn_that_completes_with_nothing_but_an_error_has_failed() -> None:
     lines = [event("task_started", turn_id="t"), item("message", role="user", content=[{"type": "input_text", "text": "go"}])]
     lines += [event("error", message="quota"), event("task_complete", turn_id="t", last_agent_message=None)]
-    (settled,) = [fact for fact in crude.read(Reader, lines) if isinstance(fact, f.Settled)]
+    (settled,) = [fact for fact in crude.read(Reader, lines) if isinstance(fact, f.TurnSettled)]
     assert (settled.state, settled.reason) == ("failed", "quota")
 
 

@@ -55,8 +55,8 @@ def test_reading_all_of_it_again_adds_no_message_and_no_turn(tmp_path: Path) -> 
     """W14: a replay says nothing new."""
     lines = _lines(tmp_path, "T09-14-")
     once, twice = read(Reader, lines), read(Reader, lines) + read(Reader, lines)
-    assert {x.key for x in once if isinstance(x, f.Said)} == {x.key for x in twice if isinstance(x, f.Said)}
-    assert {x.turn for x in once if isinstance(x, f.Began)} == {x.turn for x in twice if isinstance(x, f.Began)}
+    assert {x.key for x in once if isinstance(x, f.MessageSaid)} == {x.key for x in twice if isinstance(x, f.MessageSaid)}
+    assert {x.turn for x in once if isinstance(x, f.TurnBegan)} == {x.turn for x in twice if isinstance(x, f.TurnBegan)}
 
 
 def test_a_subagents_file_is_a_session_with_its_own_turn(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_older_document_is_read_from_its_pieces(tmp_path: Path) -> None:
         reader = Reader(json.loads(json.dumps(reader.state)))
     expected = _expected(gemini.OLD)
     assert {name: fold(facts)[name] for name in _ESSENTIAL} == {name: expected[name] for name in _ESSENTIAL}
-    assert f.Titled("Pins of the display") in facts
+    assert f.SessionTitled("Pins of the display") in facts
 
 
 @pytest.mark.parametrize("words", ["System: Potential loop detected. Details: Repeating content.", "Please continue."])
@@ -87,11 +87,11 @@ def test_what_the_client_says_in_the_users_name_is_no_prompt_though_it_shows_one
         _message("g1", "gemini", "Ten.", 3),
     ]
     found = read(Reader, lines)
-    assert [one.prompt for one in found if isinstance(one, f.Began)] == ["count to ten"]
-    assert [one.turn for one in found if isinstance(one, f.Settled)] == ["u1"]
-    assert f.Said(f.SYSTEM, words, "u2", "2026-03-02T10:00:02.000000Z", mark=f.META) in found
+    assert [one.prompt for one in found if isinstance(one, f.TurnBegan)] == ["count to ten"]
+    assert [one.turn for one in found if isinstance(one, f.TurnSettled)] == ["u1"]
+    assert f.MessageSaid(f.SYSTEM, words, "u2", "2026-03-02T10:00:02.000000Z", mark=f.META) in found
     typed = _message("u3", "user", [{"text": "Please continue."}], 4, displayContent=[{"text": "Please continue."}])
-    assert [one.prompt for one in read(Reader, [*lines, typed]) if isinstance(one, f.Began)][-1] == "Please continue."
+    assert [one.prompt for one in read(Reader, [*lines, typed]) if isinstance(one, f.TurnBegan)][-1] == "Please continue."
 
 
 def test_masked_tool_output_in_a_list_leaves_the_output_as_it_was() -> None:
@@ -104,7 +104,7 @@ def test_masked_tool_output_in_a_list_leaves_the_output_as_it_was() -> None:
         prompt, _message("g1", "gemini", "", 2, toolCalls=[call | {"result": masked}]), _message("u2", "user", masked, 3)
     )
     facts = read(Reader, [prompt, answered, _message("u2", "user", whole, 3), listed])
-    assert {x.text for x in facts if isinstance(x, f.Said) and x.role == f.TOOL} == {"all of it"}
+    assert {x.text for x in facts if isinstance(x, f.MessageSaid) and x.role == f.TOOL} == {"all of it"}
     assert not any(isinstance(x, f.Signal) for x in facts)
 
 
@@ -121,7 +121,7 @@ def test_a_prompt_that_quotes_a_snapshot_is_no_compaction() -> None:
     """S20: quoted text is text."""
     facts = read(Reader, [_message("u1", "user", "<state_snapshot> is what?", 1), _message("g1", "gemini", "a tag", 2)])
     assert not any(isinstance(x, f.Signal) for x in facts)
-    assert [x.prompt for x in facts if isinstance(x, f.Began)] == ["<state_snapshot> is what?"]
+    assert [x.prompt for x in facts if isinstance(x, f.TurnBegan)] == ["<state_snapshot> is what?"]
 
 
 def test_a_list_that_has_lost_two_thirds_was_squeezed_and_one_without_its_prompts_was_not() -> None:
@@ -137,21 +137,21 @@ def test_a_copy_under_a_new_id_is_the_original_also_for_a_rewind() -> None:
     summary = _message("s1", "user", [{"text": "<state_snapshot>…</state_snapshot>"}], 5)
     copy = _message("u9", "user", [{"text": "do it"}], 5)
     facts = read(Reader, [prompt, _list(summary, copy), json.dumps({"$rewindTo": "u9"})], rest=True)
-    assert [x.key for x in facts if isinstance(x, f.Said) and x.role == f.USER] == ["u1"]
-    assert [x.key for x in facts if isinstance(x, f.Rewound)] == ["u1"]
+    assert [x.key for x in facts if isinstance(x, f.MessageSaid) and x.role == f.USER] == ["u1"]
+    assert [x.key for x in facts if isinstance(x, f.MessagesRewound)] == ["u1"]
 
 
 def test_the_same_prompt_twice_is_two_turns() -> None:
     """T3: identity is the turn's id."""
     facts = read(Reader, [_message("u1", "user", "continue", 1), _message("u2", "user", "continue", 2)])
-    assert [x.turn for x in facts if isinstance(x, f.Began)] == ["u1", "u2"]
+    assert [x.turn for x in facts if isinstance(x, f.TurnBegan)] == ["u1", "u2"]
 
 
 def test_words_before_a_tool_call_do_not_end_the_turn() -> None:
     call = {"id": "t1", "name": "ls", "args": {}, "status": "success", "result": "x"}
     lines = [_message("u1", "user", "look", 1), _message("g1", "gemini", "I look.", 2)]
     lines.append(_message("g1", "gemini", "I look.", 2, toolCalls=[call]))
-    assert [x.state for x in read(Reader, lines) if isinstance(x, f.Settled)] == ["completed", "started"]
+    assert [x.state for x in read(Reader, lines) if isinstance(x, f.TurnSettled)] == ["completed", "started"]
 
 
 def test_the_state_does_not_grow_with_the_session() -> None:

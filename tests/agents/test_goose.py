@@ -34,7 +34,7 @@ def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: di
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
     got = crude.fold(found, "goose")
     assert got == {name: expected[name] for name in got}
-    assert [one.title for one in found if isinstance(one, f.Titled)] == [expected["title"]]
+    assert [one.title for one in found if isinstance(one, f.SessionTitled)] == [expected["title"]]
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, OLDER], ids=["ids", "no ids"])

@@ -35,14 +35,14 @@ def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: di
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
     got = crude.fold(found, "hermes")
     assert got == {name: expected[name] for name in got}
-    titles = [one.title for one in found if isinstance(one, f.Titled)]
+    titles = [one.title for one in found if isinstance(one, f.SessionTitled)]
     assert not titles or titles[-1] == expected["title"]
-    assert {one.cwd for one in found if isinstance(one, f.Placed)} == {expected["cwd"]}
+    assert {one.cwd for one in found if isinstance(one, f.SessionPlaced)} == {expected["cwd"]}
 
 
 def test_each_message_counts_once_however_often_a_compaction_inserts_it_again(database: Path) -> None:
     """W14."""
-    said = [one for one in facts(lines(database, SHOP)) if isinstance(one, f.Said)]
+    said = [one for one in facts(lines(database, SHOP)) if isinstance(one, f.MessageSaid)]
     continued = {one.key: one.at for one in said if one.text == "continue"}
     assert len(continued) == 3
     assert len(set(continued.values())) == 3  # a copy keeps the time of its original
@@ -64,10 +64,10 @@ def test_a_split_is_one_compaction_between_two_native_ids(database: Path) -> Non
     found = facts(lines(database, TRIP))
     first = next(one for one in found if isinstance(one, f.Signal))
     assert (first.phase, first.old_scope, first.scope, first.before) == ("completed", TRIP, TRIP_2, {"messages": 5})
-    began = [one.turn for one in found if isinstance(one, f.Began)]
-    settled = [one.turn for one in found if isinstance(one, f.Settled)]
+    began = [one.turn for one in found if isinstance(one, f.TurnBegan)]
+    settled = [one.turn for one in found if isinstance(one, f.TurnSettled)]
     assert began == settled
-    assert isinstance(found[-1], f.Closed)
+    assert isinstance(found[-1], f.SessionClosed)
     assert found[-1].reason == "cli_close"
 
 
@@ -185,7 +185,7 @@ def test_an_empty_row_is_listed_as_empty_and_one_with_a_worktree_is_not(database
     h.update(GHOST, worktree_path="/home/dev/shop-blue")
     h.close()
     assert not rows.sessions(HOST, "hermes", str(database))[GHOST].empty
-    assert any(isinstance(one, f.Placed) for one in facts(lines(database, GHOST)))
+    assert any(isinstance(one, f.SessionPlaced) for one in facts(lines(database, GHOST)))
 
 
 def test_an_older_schema_without_flags_is_read_as_all_live(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_content_that_is_packed_or_no_text_is_shown_as_text() -> None:
         [{"type": "text", "text": "what is this?"}, {"type": "image_url", "image_url": {"url": "data:…"}}]
     )
     rows_ = [{"id": 1, "role": "user", "content": packed}, {"id": 2, "role": "user", "content": {"$text": "/2hp"}}]
-    said = [one for row in rows_ for one in reader.read(f.Record("row", row, "", "messages")) if isinstance(one, f.Said)]
+    said = [one for row in rows_ for one in reader.read(f.Record("row", row, "", "messages")) if isinstance(one, f.MessageSaid)]
     assert [one.text for one in said] == ["what is this?\n[image]", "\ufffdhi"]
 
 

@@ -42,8 +42,8 @@ def _all(told: Iterable[list[f.Fact]]) -> list[f.Fact]:
     return [fact for facts in told for fact in facts]
 
 
-def _said(facts: Iterable[f.Fact], role: str = "") -> list[f.Said]:
-    return [x for x in facts if isinstance(x, f.Said) and role in ("", x.role)]
+def _said(facts: Iterable[f.Fact], role: str = "") -> list[f.MessageSaid]:
+    return [x for x in facts if isinstance(x, f.MessageSaid) and role in ("", x.role)]
 
 
 def _turns(facts: Iterable[f.Fact]) -> list[tuple[str, str]]:
@@ -138,7 +138,7 @@ def test_an_undo_takes_back_what_is_newer_than_its_watermark() -> None:
     shrunk = {"truncation_watermark": 1778573801.0, "intentional_shrink_generation": "a" * 32}
     told = _versions(webui.document("a", messages), webui.document("a", messages[:2], **shrunk), rest=True)
     latin = next(x.key for x in _said(told[0]) if x.text == "In Latin.")
-    assert [x.key for x in told[1] if isinstance(x, f.Rewound)] == [latin]
+    assert [x.key for x in told[1] if isinstance(x, f.MessagesRewound)] == [latin]
     assert [x.reason for x in told[1] if isinstance(x, f.Boundary)] == ["rewind"]
 
 
@@ -146,7 +146,7 @@ def test_a_clear_is_a_boundary_and_loses_no_word() -> None:
     cleared = webui.document("a", [], truncation_watermark=0.0, clear_generation="c" * 32)
     told = _versions(webui.document("a", webui.undone_messages()), cleared, cleared.replace("900.5", "901.5"))
     assert [[x.reason for x in facts if isinstance(x, f.Boundary)] for facts in told] == [[], ["clear"], []]
-    assert not any(isinstance(x, f.Rewound) for x in _all(told))
+    assert not any(isinstance(x, f.MessagesRewound) for x in _all(told))
 
 
 def test_a_backup_tells_the_same_messages_and_no_turns(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_backup_tells_the_same_messages_and_no_turns(tmp_path: Path) -> None:
     live = _all(_versions((folder / f"{webui.UNDONE}.json").read_text()))
     backup = _all(_versions((folder / f"{webui.UNDONE}.json.bak").read_text(), source="backup"))
     assert {x.key for x in _said(live)} < {x.key for x in _said(backup)}
-    assert not any(isinstance(x, (f.Began, f.Settled, f.Titled, f.Placed)) for x in backup)
+    assert not any(isinstance(x, (f.TurnBegan, f.TurnSettled, f.SessionTitled, f.SessionPlaced)) for x in backup)
 
 
 def test_all_events_of_a_turn_count() -> None:
@@ -167,7 +167,9 @@ def test_all_events_of_a_turn_count() -> None:
         ("Bake forty rolls.", "interrupted"),
     ]
     assert _turns(read(Reader, lines[1:3], source="turns")) == [("", "open")]
-    [reason] = [x.reason for x in read(Reader, lines, source="turns") if isinstance(x, f.Settled) and x.state == "interrupted"]
+    [reason] = [
+        x.reason for x in read(Reader, lines, source="turns") if isinstance(x, f.TurnSettled) and x.state == "interrupted"
+    ]
     assert reason == "server_restart"
 
 
@@ -176,7 +178,7 @@ def test_a_torn_document_tells_what_can_be_read_of_it() -> None:
     whole = webui.document("a", webui.main_messages())
     facts = _all(_versions(whole[: whole.index("Order more.")]))
     assert [x.text for x in _said(facts, f.ASSISTANT)] == ["", "Two sacks."]
-    assert any(isinstance(x, f.Odd) for x in facts)
+    assert any(isinstance(x, f.OddRecord) for x in facts)
 
 
 @pytest.mark.parametrize(

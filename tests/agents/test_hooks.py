@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.agents.facts import Began, Boundary, Closed, Fact, Odd, Placed, Record, Said, Settled, Signal, Titled, Unknown
+from dreamkeep.agents.facts import (
+    Boundary,
+    Fact,
+    MessageSaid,
+    OddRecord,
+    Record,
+    SessionClosed,
+    SessionPlaced,
+    SessionTitled,
+    Signal,
+    TurnBegan,
+    TurnSettled,
+    UnknownRecord,
+)
 from dreamkeep.agents.registry import reader_for
 from dreamkeep.agents.shared.hooks import Reader, meaning
 
@@ -37,7 +50,7 @@ def read(calls: Calls, *, agent: str = "claude") -> list[Fact]:
 def of(kind: type, facts: Iterable[Fact]) -> list[Any]:
     """Facts of a kind; of messages with one key the last, in the place of the first."""
     found = [fact for fact in facts if isinstance(fact, kind)]
-    return list({fact.key: fact for fact in found if isinstance(fact, Said)}.values()) if kind is Said else found
+    return list({fact.key: fact for fact in found if isinstance(fact, MessageSaid)}.values()) if kind is MessageSaid else found
 
 
 def one(event: str, **data: Any) -> list[Fact]:
@@ -77,9 +90,9 @@ CLAUDE = [
 
 def test_a_claude_session_is_told_by_its_hooks() -> None:
     facts = read(CLAUDE)
-    assert [(b.turn, b.prompt) for b in of(Began, facts)] == [("p1", "Fix the build"), ("p3", "Fix the build")]
-    assert [(s.turn, s.state) for s in of(Settled, facts)] == [("p1", "completed")]
-    said = [(s.role, s.text, s.turn, (s.tool or {}).get("id")) for s in of(Said, facts)]
+    assert [(b.turn, b.prompt) for b in of(TurnBegan, facts)] == [("p1", "Fix the build"), ("p3", "Fix the build")]
+    assert [(s.turn, s.state) for s in of(TurnSettled, facts)] == [("p1", "completed")]
+    said = [(s.role, s.text, s.turn, (s.tool or {}).get("id")) for s in of(MessageSaid, facts)]
     assert said == [
         ("user", "Fix the build", "p1", None),
         ("assistant", "", "p1", "t1"),
@@ -87,9 +100,9 @@ def test_a_claude_session_is_told_by_its_hooks() -> None:
         ("assistant", "Done.", "p1", None),
         ("user", "Fix the build", "p3", None),
     ]
-    assert of(Placed, facts)[0] == Placed("/home/dev/work", "", "m1")
-    assert [c.reason for c in of(Closed, facts)] == ["other"]
-    assert not of(Unknown, facts) and not of(Odd, facts) and not of(Boundary, facts)
+    assert of(SessionPlaced, facts)[0] == SessionPlaced("/home/dev/work", "", "m1")
+    assert [c.reason for c in of(SessionClosed, facts)] == ["other"]
+    assert not of(UnknownRecord, facts) and not of(OddRecord, facts) and not of(Boundary, facts)
 
 
 def test_a_compaction_is_one_started_and_one_completed_signal_and_the_start_between_is_only_a_sign_of_life() -> None:
@@ -110,7 +123,7 @@ def test_a_subagents_calls_and_answers_are_not_the_sessions_own() -> None:
 def test_identical_prompts_are_two_turns_also_where_the_agent_names_none() -> None:
     """T3"""
     again = [("BeforeAgent", {"session_id": "g", "prompt": "continue"})] * 2
-    began = of(Began, read(again, agent="gemini"))
+    began = of(TurnBegan, read(again, agent="gemini"))
     assert len({b.turn for b in began}) == len({b.key for b in began}) == 2
 
 
@@ -144,29 +157,29 @@ def test_gemini_announces_no_compaction_and_its_garbled_answer_is_not_shown() ->
         agent="gemini",
     )
     assert of(Signal, facts) == []
-    [began] = of(Began, facts)
+    [began] = of(TurnBegan, facts)
     assert (began.prompt, began.at) == ("do it <b>now</b>", "2026-11-15T18:52:55.100000Z")
-    assert [(s.text, s.mark) for s in of(Said, facts)] == [("do it <b>now</b>", "")]
-    assert [s.state for s in of(Settled, facts)] == ["completed"]
-    assert [c.reason for c in of(Closed, facts)] == ["exit"]
+    assert [(s.text, s.mark) for s in of(MessageSaid, facts)] == [("do it <b>now</b>", "")]
+    assert [s.state for s in of(TurnSettled, facts)] == ["completed"]
+    assert [c.reason for c in of(SessionClosed, facts)] == ["exit"]
 
 
 def test_codex_turns_have_their_own_ids_and_its_tools_answer_in_many_forms() -> None:
     call = {"session_id": "c", "turn_id": "01a", "model": "m", "tool_use_id": "call_1", "tool_name": "Bash"}
-    [plain] = of(Said, one("PostToolUse", **call, tool_response="hello\n"))
+    [plain] = of(MessageSaid, one("PostToolUse", **call, tool_response="hello\n"))
     assert (plain.text, plain.turn, plain.tool) == ("hello\n", "01a", {"id": "call_1", "name": "Bash"})
     mcp = {"content": [{"type": "text", "text": "memo"}, {"type": "image", "data": "…"}], "isError": True}
-    [memo] = of(Said, one("PostToolUse", **call, tool_response=mcp))
+    [memo] = of(MessageSaid, one("PostToolUse", **call, tool_response=mcp))
     assert memo.text == "memo\n[image]" and memo.tool["error"] is True
-    [other] = of(Said, one("PostToolUse", **call, tool_response={"matches": ["ü"]}))
+    [other] = of(MessageSaid, one("PostToolUse", **call, tool_response={"matches": ["ü"]}))
     assert other.text == '{"matches": ["ü"]}'
-    assert [s.state for s in of(Settled, one("Interrupt", session_id="c", turn_id="01a"))] == ["interrupted"]
+    assert [s.state for s in of(TurnSettled, one("Interrupt", session_id="c", turn_id="01a"))] == ["interrupted"]
     assert [s.turn for s in of(Signal, one("PreCompact", session_id="c", turn_id="01b", trigger="auto"))] == ["01b"]
 
 
 def test_a_result_tells_of_its_call_where_only_the_hook_after_it_is_installed() -> None:
-    facts = of(Said, read([call for call in CLAUDE if call[0] != "PreToolUse"]))
-    assert [s.key for s in facts] == [s.key for s in of(Said, read(CLAUDE))]
+    facts = of(MessageSaid, read([call for call in CLAUDE if call[0] != "PreToolUse"]))
+    assert [s.key for s in facts] == [s.key for s in of(MessageSaid, read(CLAUDE))]
     assert [(s.role, (s.tool or {}).get("input")) for s in facts[1:3]] == [("assistant", {"command": "make"}), ("tool", None)]
 
 
@@ -193,16 +206,16 @@ def test_a_hermes_turn_is_settled_by_its_end_and_only_finalize_closes_the_sessio
         ],
         agent="hermes",
     )
-    assert [b.turn for b in of(Began, facts)] == ["s:t:1"]
-    assert [(s.role, s.text) for s in of(Said, facts)] == [
+    assert [b.turn for b in of(TurnBegan, facts)] == ["s:t:1"]
+    assert [(s.role, s.text) for s in of(MessageSaid, facts)] == [
         ("user", "why?"),
         ("assistant", ""),
         ("tool", '{"output": "x"}'),
         ("assistant", "Because."),
     ]
-    assert of(Said, facts)[2].tool == {"id": "c1", "name": "terminal", "error": True}
-    assert [s.state for s in of(Settled, facts)] == ["completed", "interrupted", "failed"]
-    assert [c.reason for c in of(Closed, facts)] == ["shutdown"]
+    assert of(MessageSaid, facts)[2].tool == {"id": "c1", "name": "terminal", "error": True}
+    assert [s.state for s in of(TurnSettled, facts)] == ["completed", "interrupted", "failed"]
+    assert [c.reason for c in of(SessionClosed, facts)] == ["shutdown"]
 
 
 def test_opencodes_plugin_events_are_understood() -> None:
@@ -226,11 +239,11 @@ def test_opencodes_plugin_events_are_understood() -> None:
         ],
         agent="opencode",
     )
-    assert [(b.turn, b.prompt) for b in of(Began, facts)] == [("msg_1", "do it")]
-    assert of(Said, facts)[-1].tool == {"id": "c", "name": "bash", "exit_code": 1}
-    assert [t.title for t in of(Titled, facts)] == ["A title"]
+    assert [(b.turn, b.prompt) for b in of(TurnBegan, facts)] == [("msg_1", "do it")]
+    assert of(MessageSaid, facts)[-1].tool == {"id": "c", "name": "bash", "exit_code": 1}
+    assert [t.title for t in of(SessionTitled, facts)] == ["A title"]
     assert [s.phase for s in of(Signal, facts)] == ["started", "completed"]
-    assert len(of(Settled, facts)) == 1 and of(Placed, facts)[0].cwd == "/w"
+    assert len(of(TurnSettled, facts)) == 1 and of(SessionPlaced, facts)[0].cwd == "/w"
 
 
 def test_copilots_camel_case_is_understood() -> None:
@@ -244,9 +257,9 @@ def test_copilots_camel_case_is_understood() -> None:
         ],
         agent="copilot",
     )
-    assert [b.at for b in of(Began, facts)] == ["2026-11-15T18:51:42.283000Z"]
-    assert len(of(Said, facts)) == 1, "a tool without an id could not be paired with the transcript's"
-    assert len(of(Settled, facts)) == 1 and of(Closed, facts)[0].reason == "complete"
+    assert [b.at for b in of(TurnBegan, facts)] == ["2026-11-15T18:51:42.283000Z"]
+    assert len(of(MessageSaid, facts)) == 1, "a tool without an id could not be paired with the transcript's"
+    assert len(of(TurnSettled, facts)) == 1 and of(SessionClosed, facts)[0].reason == "complete"
 
 
 def test_a_clear_in_the_middle_is_a_boundary_and_at_the_beginning_is_none() -> None:
@@ -257,9 +270,9 @@ def test_a_clear_in_the_middle_is_a_boundary_and_at_the_beginning_is_none() -> N
 
 
 def test_what_is_no_object_is_odd_and_what_nobody_knows_is_unknown() -> None:
-    assert [type(f) for f in Reader({}).read(Record("hook", None, "garbage", "Stop", at=AT))] == [Odd]
-    assert Reader({}).read(Record("hook", {}, "", "BrandNew", at=AT)) == [Unknown("hook BrandNew")]
-    assert Reader({}).read(Record("hook", {"hook_event_name": "SessionEnd"}, at=AT)) == [Closed(AT, "")]
+    assert [type(f) for f in Reader({}).read(Record("hook", None, "garbage", "Stop", at=AT))] == [OddRecord]
+    assert Reader({}).read(Record("hook", {}, "", "BrandNew", at=AT)) == [UnknownRecord("hook BrandNew")]
+    assert Reader({}).read(Record("hook", {"hook_event_name": "SessionEnd"}, at=AT)) == [SessionClosed(AT, "")]
 
 
 @pytest.mark.parametrize("event", ["Stop", "stop", "on_session_end", "event:session.idle", "event_session.idle", "PRE_TOOL_USE"])
@@ -299,7 +312,7 @@ def test_no_payload_makes_the_reader_raise(rounds: int) -> None:
     for _ in range(rounds):
         data = {key: _anything(chance) for key in chance.sample(KEYS, 8)}
         for fact in reader.read(Record("hook", data, "", chance.choice(EVENTS), at=AT)):
-            if isinstance(fact, Said):
+            if isinstance(fact, MessageSaid):
                 assert isinstance(fact.text, str) and isinstance(fact.key, str) and fact.key
     assert len(json.dumps(reader.state)) < 100
 

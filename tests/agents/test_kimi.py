@@ -103,9 +103,14 @@ def test_clearing_the_context_is_a_boundary_and_no_compaction() -> None:
 def test_the_state_file_tells_title_folder_and_parents() -> None:
     state = {"title": "T", "isCustomTitle": True, "workDir": "/w", "custom": {"parent_session_id": "p"}, "forkedFrom": "q"}
     found = list(Reader({}).read(f.Record("piece", None, json.dumps(state, indent=2), source="state")))
-    assert found == [f.Titled("T", 2), f.Placed("/w"), f.Edge("subagent", "p", "state.json"), f.Edge("fork", "q", "state.json")]
+    assert found == [
+        f.SessionTitled("T", 2),
+        f.SessionPlaced("/w"),
+        f.Edge("subagent", "p", "state.json"),
+        f.Edge("fork", "q", "state.json"),
+    ]
     cut = '{"title": "A \\"B\\"", "isCustomTitle": false, "cwd": "/w", "agents": {'
-    assert list(Reader({}).read(f.Record("piece", None, cut))) == [f.Titled('A "B"', 1), f.Placed("/w")]
+    assert list(Reader({}).read(f.Record("piece", None, cut))) == [f.SessionTitled('A "B"', 1), f.SessionPlaced("/w")]
     assert list(Reader({}).read(f.Record("piece", None, '"title": "half of'))) == []
 
 
@@ -115,7 +120,7 @@ def test_older_assistant_messages_give_texts_thoughts_and_calls() -> None:
     answer = {"message": {"role": "assistant", "content": content, "toolCalls": calls}}
     result = {"message": {"role": "tool", "toolCallId": "c", "content": "bin", "isError": False}}
     made = lines(("context.append_message", answer), ("context.append_message", result))
-    found = [fact for fact in crude.read(Reader, made) if isinstance(fact, f.Said)]
+    found = [fact for fact in crude.read(Reader, made) if isinstance(fact, f.MessageSaid)]
     assert [(one.role, one.text) for one in found] == [
         ("reasoning", "hm"),
         ("assistant", "yes"),

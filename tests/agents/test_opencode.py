@@ -34,9 +34,9 @@ def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: di
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
     got = crude.fold(found, "opencode")
     assert got == {name: expected[name] for name in got}
-    titles = [one.title for one in found if isinstance(one, f.Titled)]
+    titles = [one.title for one in found if isinstance(one, f.SessionTitled)]
     assert not titles or titles == [expected["title"]]
-    assert {one.cwd for one in found if isinstance(one, f.Placed)} == {expected["cwd"]}
+    assert {one.cwd for one in found if isinstance(one, f.SessionPlaced)} == {expected["cwd"]}
 
 
 def test_reading_after_every_write_gives_the_same_view_as_reading_once(tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_a_revert_that_comes_later_takes_back_what_was_read_before(tmp_path: Pat
     o.update(s, revert=json.dumps({"messageID": prompt}))
     after = facts(lines(path, s, known))
     o.close()
-    [rewound] = [one for one in after if isinstance(one, f.Rewound)]
-    assert rewound.key in {one.key for one in before if isinstance(one, f.Said) and one.text == "two"}
+    [rewound] = [one for one in after if isinstance(one, f.MessagesRewound)]
+    assert rewound.key in {one.key for one in before if isinstance(one, f.MessageSaid) and one.text == "two"}
 
 
 def test_a_pending_revert_marks_what_stands_behind_it(database: Path) -> None:
-    said = [one for one in facts(lines(database, TAKEN_BACK)) if isinstance(one, f.Said)]
+    said = [one for one in facts(lines(database, TAKEN_BACK)) if isinstance(one, f.MessageSaid)]
     assert [one.text for one in said if one.mark == f.REWOUND] == ["Make it Porto.", "Day one: Ribeira."]
 
 
@@ -293,5 +293,5 @@ def test_a_session_that_was_imported_with_old_times_is_no_fork(tmp_path: Path) -
     o.answer(s, o.ask(s, "one"), [text("1")])
     o.update(s, time_created=o.now + 10_000)
     o.close()
-    said = [one for one in facts(lines(tmp_path / "opencode.db", s)) if isinstance(one, f.Said)]
+    said = [one for one in facts(lines(tmp_path / "opencode.db", s)) if isinstance(one, f.MessageSaid)]
     assert [(one.text, one.mark) for one in said] == [("one", ""), ("1", "")]

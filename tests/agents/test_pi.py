@@ -48,24 +48,24 @@ def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
 
 def test_a_branch_that_was_left_takes_back_its_prompt() -> None:
     found = read(Reader, lines_of(made.MAIN))
-    (rewound,) = of(f.Rewound, found)
-    assert {one.key: one.text for one in of(f.Said, found)}[rewound.key] == "Try lld."
+    (rewound,) = of(f.MessagesRewound, found)
+    assert {one.key: one.text for one in of(f.MessageSaid, found)}[rewound.key] == "Try lld."
 
 
 def test_what_a_fork_copied_counts_where_it_came_from() -> None:
     """S28: the copies have the keys of the originals, and begin no turns."""
     found = read(Reader, lines_of(made.COPY))
-    copies = {one.key for one in of(f.Said, found) if one.mark == f.COPIED}
-    assert copies and copies <= {one.key for one in of(f.Said, read(Reader, lines_of(made.MAIN)))}
-    assert [one.prompt for one in of(f.Began, found)] == ["And the tests?"]
-    assert len(of(f.Settled, found)) == 1
+    copies = {one.key for one in of(f.MessageSaid, found) if one.mark == f.COPIED}
+    assert copies and copies <= {one.key for one in of(f.MessageSaid, read(Reader, lines_of(made.MAIN)))}
+    assert [one.prompt for one in of(f.TurnBegan, found)] == ["And the tests?"]
+    assert len(of(f.TurnSettled, found)) == 1
 
 
 def test_a_compaction_tells_its_tokens_and_its_summary() -> None:
     found = read(Reader, lines_of(made.MAIN))
     (signal,) = of(f.Signal, found)
     assert (signal.phase, signal.before, signal.id) == ("completed", {"tokens": 195020}, signal.id)
-    assert [one.text for one in of(f.Said, found) if one.key == signal.id] == ["The build was slow; mold is set."]
+    assert [one.text for one in of(f.MessageSaid, found) if one.key == signal.id] == ["The build was slow; mold is set."]
 
 
 def test_read_twice_in_a_row_it_is_the_same_session() -> None:
@@ -94,9 +94,9 @@ def test_an_agent_without_a_reader_is_kept_and_shown_as_unknown() -> None:
     records = [f.Record("file", {"type": "x"}), f.Record("piece", None, "some text"), f.Record("row", {}, "", "messages")]
     reader = plain.Reader({})
     assert [fact for record in records for fact in reader.read(record)] == [
-        f.Unknown("x"),
-        f.Unknown("piece"),
-        f.Unknown("messages"),
+        f.UnknownRecord("x"),
+        f.UnknownRecord("piece"),
+        f.UnknownRecord("messages"),
     ]
 
 

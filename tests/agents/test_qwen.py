@@ -49,14 +49,14 @@ def test_a_session_is_read_as_expected_wherever_reading_stops(tmp_path: Path, pa
 
 def test_a_branchs_copies_have_their_originals_keys_and_no_turns(tmp_path: Path) -> None:
     """S28: copied records count once; the branch is an edge of lineage."""
-    copied = {x.key for x in _read(tmp_path, qwen.BRANCH) if isinstance(x, f.Said) and x.mark == f.COPIED}
-    assert copied <= {x.key for x in _read(tmp_path, qwen.MAIN) if isinstance(x, f.Said)}
-    assert len([x for x in _read(tmp_path, qwen.BRANCH) if isinstance(x, f.Began)]) == 1
+    copied = {x.key for x in _read(tmp_path, qwen.BRANCH) if isinstance(x, f.MessageSaid) and x.mark == f.COPIED}
+    assert copied <= {x.key for x in _read(tmp_path, qwen.MAIN) if isinstance(x, f.MessageSaid)}
+    assert len([x for x in _read(tmp_path, qwen.BRANCH) if isinstance(x, f.TurnBegan)]) == 1
 
 
 def test_prompt_ids_that_count_from_zero_again_do_not_join_two_turns(tmp_path: Path) -> None:
     """S25: turn ids never repeat across incarnations."""
-    turns = [x.turn for x in _read(tmp_path, qwen.MAIN) if isinstance(x, f.Began)]
+    turns = [x.turn for x in _read(tmp_path, qwen.MAIN) if isinstance(x, f.TurnBegan)]
     assert len(turns) == len(set(turns)) == 5
 
 
@@ -64,14 +64,14 @@ def test_a_compactions_tokens_and_summary_are_told_once(tmp_path: Path) -> None:
     facts = _read(tmp_path, qwen.MAIN)
     [signal] = [x for x in facts if isinstance(x, f.Signal)]
     assert (signal.before, signal.after) == ({"tokens": 91000}, {"messages": 3, "tokens": 2100})
-    [summary] = [x for x in facts if isinstance(x, f.Said) and x.role == f.SUMMARY]
+    [summary] = [x for x in facts if isinstance(x, f.MessageSaid) and x.role == f.SUMMARY]
     assert summary.text.startswith("<state_snapshot>Apple trees")
 
 
 def test_what_a_rewind_takes_back_is_known_by_what_it_hangs_below(tmp_path: Path) -> None:
     facts = _read(tmp_path, qwen.MAIN, rest=True)
-    [rewound] = [x for x in facts if isinstance(x, f.Rewound)]
-    prompt = next(x for x in facts if isinstance(x, f.Began) and x.turn == rewound.key)
+    [rewound] = [x for x in facts if isinstance(x, f.MessagesRewound)]
+    prompt = next(x for x in facts if isinstance(x, f.TurnBegan) and x.turn == rewound.key)
     assert prompt.prompt == "Cut down the pear tree."
 
 
@@ -79,7 +79,7 @@ def test_hook_words_are_never_part_of_the_prompt() -> None:
     hook = {"text": "<qwen:user-prompt-submit-context>\nremember X\n</qwen:user-prompt-submit-context>"}
     record = {"uuid": "u", "type": "user", "message": {"parts": [{"text": "do it"}, hook]}}
     facts = read(Reader, [json.dumps(record)])
-    assert [(x.role, x.text, x.mark) for x in facts if isinstance(x, f.Said)] == [
+    assert [(x.role, x.text, x.mark) for x in facts if isinstance(x, f.MessageSaid)] == [
         ("user", "do it", ""),
         ("system", "remember X", "hook"),
     ]

@@ -267,20 +267,20 @@ def read(name: str, text: str) -> list[f.Fact]:
 def test_a_list_of_blocks_is_read_as_what_they_say() -> None:
     blocks = json.dumps([{"type": "text", "text": 'first\n"second"'}, {"type": "text", "text": "third"}], indent=2)
     (said,) = read("toolu_1.json", blocks)
-    assert isinstance(said, f.Said)
+    assert isinstance(said, f.MessageSaid)
     assert 'first\n"second"\n' in said.text and said.tool == {"id": "toolu_1", "file": "toolu_1.json"}
 
 
 def test_what_a_hook_printed_is_a_hooks_word() -> None:
     (said,) = read("hook-1-stdout.txt", "Be brief.")
-    assert isinstance(said, f.Said)
+    assert isinstance(said, f.MessageSaid)
     assert (said.role, said.mark, said.tool) == (f.SYSTEM, f.HOOK, None)
 
 
 def test_a_line_without_end_is_cut_into_messages() -> None:
     found = read("toolu_1.txt", "x" * (claude_files.LONGEST + 5))
-    assert [len(one.text) for one in found if isinstance(one, f.Said)] == [claude_files.LONGEST, 5]
-    assert len({one.key for one in found if isinstance(one, f.Said)}) == 2
+    assert [len(one.text) for one in found if isinstance(one, f.MessageSaid)] == [claude_files.LONGEST, 5]
+    assert len({one.key for one in found if isinstance(one, f.MessageSaid)}) == 2
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from acp.schema import AgentMessageChunk, Implementation
 
 from dreamkeep import Keep
 from dreamkeep.agents.acp.reader import Reader
-from dreamkeep.agents.facts import PARTIAL, Began, Record, Said, Settled
+from dreamkeep.agents.facts import PARTIAL, MessageSaid, Record, TurnBegan, TurnSettled
 from dreamkeep.capture.python import Owners
 from dreamkeep.capture.tap.copy import Chunk, HeldFrames, Job, Queue, Splitter, TapFrame
 from dreamkeep.capture.tap.route import Router, agent_named
@@ -574,7 +574,7 @@ def test_a_session_is_opened_with_its_folder_and_its_owner(root: str) -> None:
     assert place["cwd"] == "/somewhere"
     assert [kept.side for kept in journaled(root, "")] == ["c", "a", "c"]
     assert [kept.line for kept in journaled(root, "acp:s-1") if kept.side == "e"] == [b"watch out"]
-    said = {fact.key: fact for fact in facts(root, "acp:s-1") if isinstance(fact, Said)}
+    said = {fact.key: fact for fact in facts(root, "acp:s-1") if isinstance(fact, MessageSaid)}
     assert [(one.role, one.text, one.mark) for one in said.values()] == [
         ("user", "say hello dear world; log watch out", ""),
         ("assistant", "hello dear world", ""),
@@ -602,7 +602,7 @@ def test_two_sessions_of_one_connection_have_two_journals_and_both_hear_of_the_e
         tapped.prompt(one, "say third")
         tapped.end()
     for session, words, err in [(one, ["first", "third"], b"err one"), (two, ["second"], b"err two")]:
-        found = {fact.key: fact.text for fact in facts(root, f"acp:{session}") if isinstance(fact, Said)}
+        found = {fact.key: fact.text for fact in facts(root, f"acp:{session}") if isinstance(fact, MessageSaid)}
         assert [text for text in found.values() if not text.startswith("say")] == words
         assert [kept.line for kept in journaled(root, f"acp:{session}") if kept.side == "e"] == [err]
         assert len(bodies_of(root, f"acp:{session}", Kind.TAP_CLOSED)) == 1
@@ -614,8 +614,8 @@ def test_partial_answers_of_a_killed_agent_are_kept_and_marked(root: str) -> Non
         tapped.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "die"}])
         assert tapped.end()[2] == 137
     found = facts(root, f"acp:{session}")
-    assert [(one.text, one.mark) for one in found if isinstance(one, Said)][-1] == ("half of", PARTIAL)
-    assert [(one.state, one.reason) for one in found if isinstance(one, Settled)] == [
+    assert [(one.text, one.mark) for one in found if isinstance(one, MessageSaid)][-1] == ("half of", PARTIAL)
+    assert [(one.state, one.reason) for one in found if isinstance(one, TurnSettled)] == [
         ("interrupted", "the agent was killed by SIGKILL")
     ]
 
@@ -699,7 +699,7 @@ def test_what_could_not_be_written_for_a_while_is_written_when_it_works_again(ro
         wait_for(lambda: bodies_of(root, f"acp:{session}", Kind.TAP_FRAMES))
         tapped.prompt(session, "say afterwards")
         tapped.end()
-    texts = [fact.text for fact in facts(root, f"acp:{session}") if isinstance(fact, Said) and not fact.mark]
+    texts = [fact.text for fact in facts(root, f"acp:{session}") if isinstance(fact, MessageSaid) and not fact.mark]
     assert texts == ["say while it is broken", "while it is broken", "say afterwards", "afterwards"]
     numbers = [kept.n for kept in journaled(root)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -792,7 +792,9 @@ def kill_the_agent(root: str, times: int) -> None:
         assert exact(place)["a"].endswith(got)
         assert bodies_of(place, f"acp:{session}", Kind.TAP_CLOSED)[0]["signal"] == 9
         found = facts(place, f"acp:{session}")
-        assert len([one for one in found if isinstance(one, Began)]) == len([one for one in found if isinstance(one, Settled)])
+        assert len([one for one in found if isinstance(one, TurnBegan)]) == len(
+            [one for one in found if isinstance(one, TurnSettled)]
+        )
 
 
 def test_killing_the_agent_loses_no_frame(root: str) -> None:
@@ -924,7 +926,7 @@ async def talk(root: str) -> SdkClient:
 def test_a_client_and_an_agent_of_the_protocols_own_package_talk_through_it(root: str) -> None:
     client = asyncio.run(talk(root))
     assert client.heard == ["You said: ", "hello", "vendor/news"]
-    said = {fact.key: fact for fact in facts(root, "acp:sdk-1") if isinstance(fact, Said)}
+    said = {fact.key: fact for fact in facts(root, "acp:sdk-1") if isinstance(fact, MessageSaid)}
     assert [(one.role, one.text, one.mark) for one in said.values()] == [
         ("user", "hello", ""),
         ("assistant", "You said: hello", ""),

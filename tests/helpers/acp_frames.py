@@ -60,7 +60,7 @@ def of(kind: type, found: Iterable[f.Fact]) -> list[Any]:
     return [one for one in found if isinstance(one, kind)]
 
 
-def likeness(said: f.Said) -> str:
+def likeness(said: f.MessageSaid) -> str:
     if said.tool:
         return digest(said.role, said.tool["id"])
     return digest(said.role, " ".join(said.text.split()))
@@ -74,10 +74,10 @@ def replayed(key: str) -> tuple[str, int] | None:
     return native, int(number)
 
 
-def messages(found: Iterable[f.Fact]) -> list[f.Said]:
+def messages(found: Iterable[f.Fact]) -> list[f.MessageSaid]:
     """The rule for history: by its key, else by its words, else it is new."""
-    kept: dict[str, f.Said] = {}
-    for said in of(f.Said, found):
+    kept: dict[str, f.MessageSaid] = {}
+    for said in of(f.MessageSaid, found):
         replay = replayed(said.key)
         if replay and said.key not in kept:
             native, n = replay

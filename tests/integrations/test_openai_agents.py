@@ -133,10 +133,10 @@ def test_what_the_sdk_reports_of_tools_is_understood() -> None:
     reader = Reader({})
 
     def tools(*items: Item) -> list[Any]:
-        from dreamkeep.agents.facts import Record, Said
+        from dreamkeep.agents.facts import MessageSaid, Record
 
         body = {"run": "r", "items": list(items)}
-        return [fact for fact in reader.read(Record("items", body, "", Kind.ITEMS_ADDED, "e")) if isinstance(fact, Said)]
+        return [fact for fact in reader.read(Record("items", body, "", Kind.ITEMS_ADDED, "e")) if isinstance(fact, MessageSaid)]
 
     raised = {**RESULT, "output": "An error occurred while running the tool. Please try again. Error: no"}
     assert tools(raised)[0].tool == {"id": "c1", "error": True}

@@ -153,11 +153,11 @@ def records(to: str, said: talk.Talk) -> Iterator[f.Record]:
 def read_back(to: str, said: talk.Talk) -> Told:
     channel = {"hermes": "row", "hermes-webui": "piece"}.get(to, "file")
     reader = reader_for(to, channel, {})
-    found: dict[str, f.Said] = {}
+    found: dict[str, f.MessageSaid] = {}
     for record in records(to, said):
         for fact in reader.read(record):
-            assert not isinstance(fact, (f.Unknown, f.Odd, f.Rewound)), fact
-            if isinstance(fact, f.Said):
+            assert not isinstance(fact, (f.UnknownRecord, f.OddRecord, f.MessagesRewound)), fact
+            if isinstance(fact, f.MessageSaid):
                 assert fact.key not in found or found[fact.key]._replace(at=None) == fact._replace(at=None)
                 found[fact.key] = fact
     return shown({"role": one.role, "text": one.text, "tool": one.tool, "mark": one.mark} for one in found.values())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.agents.acp import log_lines as acp_scraped
-from dreamkeep.agents.facts import Began, Boundary, Fact, Owner, Said, Settled, Signal
+from dreamkeep.agents.facts import Boundary, Fact, MessageSaid, Owner, Signal, TurnBegan, TurnSettled
 from dreamkeep.session.compactions.compaction import DEADLINE_S, Compaction
 from dreamkeep.session.compactions.segments import Folding, Segment, View, live
 
@@ -59,11 +59,11 @@ def hook(phase: str, **more: Any) -> Signal:
     return Signal("hook", phase, reason="auto", **more)
 
 
-def words(text: str = "words") -> Said:
-    return Said("assistant", text, "")
+def words(text: str = "words") -> MessageSaid:
+    return MessageSaid("assistant", text, "")
 
 
-BEGAN, SETTLED = Began("t1", "prompt"), Settled("t1", "completed")
+BEGAN, SETTLED = TurnBegan("t1", "prompt"), TurnSettled("t1", "completed")
 TAP, TAP_GONE = Owner("tap-1", True), Owner("tap-1", False, reason="signal 9")
 
 
@@ -86,7 +86,9 @@ def timed(facts: Iterable[Fact | Timed]) -> list[Timed]:
 
 def stepped(folding: Folding, seq: int, second: float, fact: Fact) -> None:
     moment = at(second)
-    folding.step((seq, 1), fact._replace(at=moment) if isinstance(fact, Signal | Owner | Began | Settled) else fact, moment)
+    folding.step(
+        (seq, 1), fact._replace(at=moment) if isinstance(fact, Signal | Owner | TurnBegan | TurnSettled) else fact, moment
+    )
 
 
 def fold(facts: Iterable[Fact | Timed], *, reload: bool = False) -> Folding:
@@ -454,13 +456,13 @@ TABLE = [
         "S25-turns-of-two-runs",
         [
             TAP,
-            Began("run1-1", ""),
+            TurnBegan("run1-1", ""),
             begun(),
             TAP_GONE,
             Owner("tap-2", True),
-            Began("run2-1", ""),
+            TurnBegan("run2-1", ""),
             begun(),
-            Settled("run2-1", "failed"),
+            TurnSettled("run2-1", "failed"),
         ],
         0,
         0,
@@ -546,7 +548,7 @@ def test_hooks_transcript_and_protocol_tell_of_one_compaction_in_any_order(says:
 
 
 def test_an_abandoned_attempt_does_not_swallow_the_next_compaction() -> None:
-    view = fold([BEGAN, hook("started"), SETTLED, Began("t2", ""), *CLAUDE, record("u1")]).view(NEVER)
+    view = fold([BEGAN, hook("started"), SETTLED, TurnBegan("t2", ""), *CLAUDE, record("u1")]).view(NEVER)
     assert view.count == 1
     assert closings(view) == ["turn_settled", "completed"]
     assert sources(view) == [["hook"], ["transcript", "hook"]]
@@ -610,7 +612,7 @@ def test_what_changed_nothing_ends_nothing_that_others_saw_starting() -> None:
 
 
 def test_a_late_completion_is_of_the_last_that_was_given_up() -> None:
-    given_up: list[Fact] = [BEGAN, hook("started"), SETTLED, Began("t2", ""), begun(), Settled("t2", "completed")]
+    given_up: list[Fact] = [BEGAN, hook("started"), SETTLED, TurnBegan("t2", ""), begun(), TurnSettled("t2", "completed")]
     assert closings(fold([*given_up, record("u1")]).view(NEVER)) == ["turn_settled", "completed"]
     # Unless whoever says it saw an earlier one starting.
     assert closings(fold([*given_up, hook("completed")]).view(NEVER)) == ["completed", "turn_settled"]
@@ -679,7 +681,7 @@ def test_a_report_behind_the_turn_lies_somewhere_in_the_turn() -> None:
 
 def test_a_turn_that_spans_a_boundary_is_carried() -> None:
     """Its bookends are shown together: the segment behind the boundary knows whose prompt it needs."""
-    view = fold([BEGAN, words(), record("u1"), words(), SETTLED, record("u2"), Began("t2", ""), record("u3")]).view(NEVER)
+    view = fold([BEGAN, words(), record("u1"), words(), SETTLED, record("u2"), TurnBegan("t2", ""), record("u3")]).view(NEVER)
     assert [segment.carried_turn for segment in view.segments] == [None, "t1", None, "t2"]
     assert [segment.continued_turn for segment in view.segments] == ["t1", None, "t2", None]
     assert [one.turn for one in view.compactions] == ["t1", None, "t2"]
@@ -823,7 +825,7 @@ def end(voice: str, n: int, new: str, named: str) -> Signal:
 def noise(draw: Any) -> list[list[Fact]]:
     """Turns, messages, owners, what is nothing, what comes to nothing, and what is another session's."""
     turns: list[Fact] = [
-        fact for n in range(draw(st.integers(0, 3))) for fact in (Began(f"t{n}", ""), Settled(f"t{n}", "completed"))
+        fact for n in range(draw(st.integers(0, 3))) for fact in (TurnBegan(f"t{n}", ""), TurnSettled(f"t{n}", "completed"))
     ]
     nothing: list[Fact] = [Signal("scraped", "noop", scope=ROOT), hook("started"), hook("progress")]
     given_up: list[Fact] = [update("started", "x"), update(draw(st.sampled_from(["failed", "cancelled", "progress"])), "x")]
@@ -944,7 +946,7 @@ def test_nothing_stays_active(story: Story) -> None:
         assert opened_since == [], "what the tap saw starting ends with it"
     for one in now.compactions:
         if one.active and one.turn:
-            settled = [second for second, fact in story.says if isinstance(fact, Settled) and fact.turn == one.turn]
+            settled = [second for second, fact in story.says if isinstance(fact, TurnSettled) and fact.turn == one.turn]
             assert all(at(second) <= str(one.opened_at) for second in settled)
 
 
@@ -957,10 +959,10 @@ def test_log_lines_that_race_with_frames_change_neither_counts_nor_order(data: s
     lines: list[tuple[int, Fact]] = []
     count = data.draw(st.integers(1, 3))
     for n in range(1, count + 1):
-        frames += [Began(f"t{n}", ""), *[words()] * data.draw(st.integers(0, 3))]
+        frames += [TurnBegan(f"t{n}", ""), *[words()] * data.draw(st.integers(0, 3))]
         lines += [(len(frames), begun(chain(n - 1, True))), (len(frames), done(chain(n, True)))]
         frames += [words()] * data.draw(st.integers(0, 3))
-        frames += [report(n, chain(n, True), chain(n - 1, True)), Settled(f"t{n}", "completed")]
+        frames += [report(n, chain(n, True), chain(n - 1, True)), TurnSettled(f"t{n}", "completed")]
     true_places = [place for place, _ in lines[1::2]]
     raced: list[tuple[int, Fact]] = []
     for place, line in lines:

@@ -161,7 +161,7 @@ class Reader(Protocol):
     A reader is made with its state (a dict of JSON data, {} at first), reads one record after another, and keeps in `state` what
     it must remember, so that reading may stop anywhere and go on later, in another process, with the same result. The state stays
     small: it must not grow with the session (the fold itself knows which keys were said already). A reader never raises on any
-    input: what it does not understand is `Unknown`, what is broken is `Odd`.
+    input: what it does not understand is `UnknownRecord`, what is broken is `OddRecord`.
     """
 
     state: dict[str, Any]

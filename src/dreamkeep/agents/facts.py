@@ -56,7 +56,7 @@ class Record(NamedTuple):
     at: str = ""
 
 
-class Said(NamedTuple):
+class MessageSaid(NamedTuple):
     """A message. Of several with one key the last is the message, in the place of the first.
 
     `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`; output is text.
@@ -76,8 +76,8 @@ class Said(NamedTuple):
     file: str = ""
 
 
-class Began(NamedTuple):
-    """A turn began. `key`: the key of the message that is its prompt, where there is one (said in a `Said` of its own)."""
+class TurnBegan(NamedTuple):
+    """A turn began. `key`: the key of the message that is its prompt, where there is one (which comes in a `MessageSaid` of its own)."""
 
     turn: str
     prompt: str
@@ -85,7 +85,7 @@ class Began(NamedTuple):
     key: str = ""
 
 
-class Settled(NamedTuple):
+class TurnSettled(NamedTuple):
     """How a turn ended, by what the record says: completed, failed, cancelled, interrupted. `turn` "": the one going on.
 
     `started` takes a "completed" back: what looked like the last word was not.
@@ -97,7 +97,7 @@ class Settled(NamedTuple):
     reason: str | None = None
 
 
-class Rewound(NamedTuple):
+class MessagesRewound(NamedTuple):
     """The user took something back: everything from the message (or record) `key` on; where that is not known, the last `turns`
     turns, or everything (`all`). It stays here, marked. `only`: this one message, and not what is behind it.
 
@@ -112,7 +112,7 @@ class Rewound(NamedTuple):
     by: str = ""
 
 
-class Restored(NamedTuple):
+class MessagesRestored(NamedTuple):
     """What was taken back from the message `key` on counts again (a redo)."""
 
     at: str | None = None
@@ -176,14 +176,14 @@ class Edge(NamedTuple):
     through: str = ""
 
 
-class Titled(NamedTuple):
+class SessionTitled(NamedTuple):
     """`rank`: 1 made by a model, 2 given by the user; the first prompt, rank 0, needs no fact. Higher wins, then later."""
 
     title: str
     rank: int = 1
 
 
-class Placed(NamedTuple):
+class SessionPlaced(NamedTuple):
     """Where and with what the session runs; what is "" was not said."""
 
     cwd: str = ""
@@ -194,24 +194,39 @@ class Placed(NamedTuple):
     remote: str = ""
 
 
-class Closed(NamedTuple):
+class SessionClosed(NamedTuple):
     """The agent says that the session is over (it may still be resumed)."""
 
     at: str | None = None
     reason: str = ""
 
 
-class Unknown(NamedTuple):
+class UnknownRecord(NamedTuple):
     """A record of a kind that the reader does not know: kept raw, shown as such."""
 
     kind: str
 
 
-class Odd(NamedTuple):
+class OddRecord(NamedTuple):
     """Something is wrong with a record: torn, NULs, a missing or reused ordinal. Kept raw, readable around."""
 
     kind: str
     what: str
 
 
-Fact = Said | Began | Settled | Rewound | Restored | Signal | Boundary | Owner | Edge | Titled | Placed | Closed | Unknown | Odd
+Fact = (
+    MessageSaid
+    | TurnBegan
+    | TurnSettled
+    | MessagesRewound
+    | MessagesRestored
+    | Signal
+    | Boundary
+    | Owner
+    | Edge
+    | SessionTitled
+    | SessionPlaced
+    | SessionClosed
+    | UnknownRecord
+    | OddRecord
+)

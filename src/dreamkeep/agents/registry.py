@@ -116,7 +116,7 @@ class _Guarded:
             yield from self._reader.read(record)
             self.state = self._reader.state
         except Exception as problem:
-            yield f.Odd("reader", f"{type(problem).__name__}: {problem}"[:500])
+            yield f.OddRecord("reader", f"{type(problem).__name__}: {problem}"[:500])
 
 
 def discovery(name: str) -> Discovery:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dreamkeep.agents.contract import DOCUMENT, FolderList, Source
-from dreamkeep.agents.facts import Began, Fact, Placed, Record, Said, Titled
+from dreamkeep.agents.facts import Fact, MessageSaid, Record, SessionPlaced, SessionTitled, TurnBegan
 from dreamkeep.agents.registry import find, load, reader_for
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.projects.project import project_of
@@ -44,7 +44,7 @@ class Openings:
             return None
         if known.get("opened") is not None:
             return self._placed(cwd, project) if cwd and not known.get("cwd") else []
-        if not cwd and self._excluded.patterns and not any(isinstance(fact, Said) for fact in facts()):
+        if not cwd and self._excluded.patterns and not any(isinstance(fact, MessageSaid) for fact in facts()):
             return None  # nothing was said yet, and where it runs is not known: it may be one that must not be captured
         body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
         # The cursor makes it once only, also when two processes capture the same session at the same time.
@@ -88,7 +88,7 @@ class Openings:
         if self._journals.writer(session).carried("state") != ENDED:
             return
         ended = self._ended_at(session)
-        if any(isinstance(fact, Began) and (fact.at or "") > ended for fact in facts()):
+        if any(isinstance(fact, TurnBegan) and (fact.at or "") > ended for fact in facts()):
             self._journals.say(session, Kind.SESSION_RESUMED, {"captured": 1}, {"state": ACTIVE})
 
     def _ended_at(self, session: str) -> str:
@@ -99,7 +99,7 @@ class Openings:
 def cwd_in(facts: Iterable[Fact]) -> str:
     """The first folder that is told."""
     for fact in facts:
-        if isinstance(fact, Placed) and fact.cwd and fact.cwd.isprintable():
+        if isinstance(fact, SessionPlaced) and fact.cwd and fact.cwd.isprintable():
             return fact.cwd
     return ""
 
@@ -108,9 +108,9 @@ def _title_in(facts: Iterable[Fact]) -> str:
     """By its first prompt; "" where one of its lines gives a title, which is read anyway."""
     first = ""
     for fact in facts:
-        if isinstance(fact, Titled):
+        if isinstance(fact, SessionTitled):
             return ""
-        if isinstance(fact, Began) and not first:
+        if isinstance(fact, TurnBegan) and not first:
             first = title_of(fact.prompt)
     return first
 

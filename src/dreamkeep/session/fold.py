@@ -110,7 +110,7 @@ class Fold:
         unended = self._state.setdefault("unended", {})
         for name, found in records(event, unended, self._read_before(event)):
             self._record_n += 1
-            if isinstance(found, f.Odd):
+            if isinstance(found, f.OddRecord):
                 summary = self._fact(summary, name, found)
                 continue
             summary = self._read(summary, name, found)
@@ -125,7 +125,7 @@ class Fold:
             for fact in self._reader(name, record.channel).read(record):
                 summary = self._fact(summary, channel, fact)
         except Exception as problem:  # one record that a reader chokes on must not hide the session; it is told, and kept raw
-            summary = self._fact(summary, channel, f.Odd("reader", f"{type(problem).__name__}: {problem}"))
+            summary = self._fact(summary, channel, f.OddRecord("reader", f"{type(problem).__name__}: {problem}"))
         return summary
 
     def native(self, seq: int, event: Event) -> None:
@@ -134,9 +134,9 @@ class Fold:
             return  # nobody captures it, so nothing tells of boundaries
         body = event.body
         if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
-            self._segments.step((seq, 0), f.Began(body["turn"], "", event.at))
+            self._segments.step((seq, 0), f.TurnBegan(body["turn"], "", event.at))
         if event.kind in (Kind.TURN_SETTLED, Kind.TURN_RECORDED):
-            self._segments.step((seq, 0), f.Settled(body["turn"], body["state"], event.at))
+            self._segments.step((seq, 0), f.TurnSettled(body["turn"], body["state"], event.at))
 
     def _reader(self, name: str, channel: str) -> Any:
         reader = self._readers.get(name)
@@ -220,11 +220,11 @@ class Fold:
         if reader.startswith(_IN_ORDER):
             self._state.setdefault("again", {})[reader] = []
 
-    def _is_held(self, fact: f.Rewound | f.Restored) -> bool:
+    def _is_held(self, fact: f.MessagesRewound | f.MessagesRestored) -> bool:
         held: list[Any] | None = self._state.get("again", {}).get(self._teller)
         if held is None:
             return False
-        held[:] = [*held, [isinstance(fact, f.Rewound), list(fact)]][-_HELD_BACK:]
+        held[:] = [*held, [isinstance(fact, f.MessagesRewound), list(fact)]][-_HELD_BACK:]
         return True
 
     def _known_already(self) -> None:
@@ -235,7 +235,7 @@ class Fold:
     def _new(self, summary: Summary, channel: str) -> Summary:
         """Something that it has not told before: from here on it goes on."""
         for taken, fields in self._state.get("again", {}).pop(self._teller, ()):
-            summary = self._fact(summary, channel, f.Rewound(*fields) if taken else f.Restored(*fields))
+            summary = self._fact(summary, channel, f.MessagesRewound(*fields) if taken else f.MessagesRestored(*fields))
         return summary
 
     # -- facts
@@ -245,7 +245,7 @@ class Fold:
         act = self._ACTS.get(type(fact))
         return act(self, summary, channel, fact) if act else summary
 
-    def _take_message(self, summary: Summary, channel: str, said: f.Said) -> Summary:
+    def _take_message(self, summary: Summary, channel: str, said: f.MessageSaid) -> Summary:
         changes = self._changes
         bit = self._heard("replay" if said.key.startswith(acp.REPLAY) else channel)
         mark = f.COPIED if self._copied else f.INJECTED if _is_pack(said) else said.mark
@@ -283,7 +283,7 @@ class Fold:
         self._remember(said, message, bit)
         return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
 
-    def _remember(self, said: f.Said, message: Message, bit: int) -> None:
+    def _remember(self, said: f.MessageSaid, message: Message, bit: int) -> None:
         """What later records refer to."""
         if bit == FILE:
             if said.role == f.ASSISTANT:
@@ -304,7 +304,7 @@ class Fold:
         if file and self._changes.message(f.WHOLE + file) is None:
             self._changes.keys[f.WHOLE + file] = place
 
-    def _base(self, said: f.Said, bit: int) -> tuple[int, int] | None:
+    def _base(self, said: f.MessageSaid, bit: int) -> tuple[int, int] | None:
         """Behind which message it belongs, if not to the end."""
         if bit == TEXT:
             first = self._changes.message(f.WHOLE + said.file)
@@ -312,7 +312,7 @@ class Fold:
         base = self._state.get("anchors", {}).get(str(bit))
         return (base[0], base[1]) if base else None
 
-    def _other_half(self, said: f.Said, known: Message | None, bit: int, twin: str) -> Message | None:
+    def _other_half(self, said: f.MessageSaid, known: Message | None, bit: int, twin: str) -> Message | None:
         """Of a transcript's preview the beginning of the file, and the other way round: whichever came first."""
         if bit == TEXT:
             first = said.key == f.WHOLE + said.file
@@ -324,7 +324,7 @@ class Fold:
         return found if found and found.heard & TEXT and found.heard & ~TEXT < bit else None
 
     def _whole(
-        self, summary: Summary, half: Message, said: f.Said, mark: str, bit: int, turn: str | None, previewed: bool
+        self, summary: Summary, half: Message, said: f.MessageSaid, mark: str, bit: int, turn: str | None, previewed: bool
     ) -> Summary:
         """One message: the file gives the words, the transcript all that there is to know of them. (A transcript that does not
         say that it shows a preview may have the same words as the file, or more.)"""
@@ -346,7 +346,7 @@ class Fold:
         self._begins(said.file, whole[:2])
         return summary
 
-    def _said_again(self, summary: Summary, known: Message, said: f.Said, mark: str, bit: int, twin: str) -> Summary:
+    def _said_again(self, summary: Summary, known: Message, said: f.MessageSaid, mark: str, bit: int, twin: str) -> Summary:
         """A newer version of a message; and one that was partial, and now is whole, may turn out to be known from elsewhere."""
         if bit < _strongest(known.heard):
             return summary  # a stronger channel has said it
@@ -362,7 +362,7 @@ class Fold:
         self._changes.put(newer, said.key, twin)
         return summary
 
-    def _other(self, said: f.Said, bit: int, twin: str) -> Message | None:
+    def _other(self, said: f.MessageSaid, bit: int, twin: str) -> Message | None:
         """The same message as another channel told it."""
         if self._state.get("channels", 0) in (0, bit):
             return None
@@ -379,7 +379,7 @@ class Fold:
             return begun
         return None
 
-    def _nth(self, channel: str, said: f.Said, turn: str | None) -> str:
+    def _nth(self, channel: str, said: f.MessageSaid, turn: str | None) -> str:
         """Where an agent's tools have other ids on each channel: the how-manieth use of that tool it is in its turn."""
         agent = find(self._agent) if said.tool and turn else None
         if agent is None or not agent.unlike_tool_ids or not said.tool:
@@ -396,7 +396,7 @@ class Fold:
         found = self._changes.message(nth) if nth and self._state["channels"] != bit else None
         return found if found and not found.heard & bit else None
 
-    def _merge(self, other: Message, said: f.Said, mark: str, bit: int, twin: str, turn: str | None) -> None:
+    def _merge(self, other: Message, said: f.MessageSaid, mark: str, bit: int, twin: str, turn: str | None) -> None:
         other = other._replace(turn=other.turn or turn)
         stronger = bit > _strongest(other.heard)
         if stronger:
@@ -453,7 +453,7 @@ class Fold:
         going_on: str | None = current.get("id")
         return known.get(named, named) if named else going_on
 
-    def _began(self, summary: Summary, channel: str, began: f.Began) -> Summary:
+    def _began(self, summary: Summary, channel: str, began: f.TurnBegan) -> Summary:
         if self._copied:
             return summary
         bit = self._heard(channel)
@@ -501,7 +501,7 @@ class Fold:
         current["known"] = [*known, [native, name]][-_TURNS_REMEMBERED:]
         current["id"] = name
 
-    def _settled(self, summary: Summary, channel: str, settled: f.Settled) -> Summary:
+    def _settled(self, summary: Summary, channel: str, settled: f.TurnSettled) -> Summary:
         name = None if self._copied else self._turn_of(channel, settled.turn)
         turn = self._changes.turn(name) if name else None
         if turn is None or (self._teller in self._state.get("again", {}) and turn.state in _SETTLED):
@@ -510,7 +510,7 @@ class Fold:
         self._segments.step(self._here(), settled._replace(turn=turn.id), self._at)
         return summary
 
-    def _rewound(self, summary: Summary, channel: str, rewound: f.Rewound) -> Summary:
+    def _rewound(self, summary: Summary, channel: str, rewound: f.MessagesRewound) -> Summary:
         if (rewound.by and self._changes.message(rewound.by)) or self._is_held(rewound):
             return summary
         place = self._place_of(rewound.key)
@@ -523,7 +523,7 @@ class Fold:
             self._changes.take(Taken(place, (*place[:3], place[3] + 1) if rewound.only else None))
         return summary
 
-    def _restored(self, summary: Summary, channel: str, restored: f.Restored) -> Summary:
+    def _restored(self, summary: Summary, channel: str, restored: f.MessagesRestored) -> Summary:
         place = self._place_of(restored.key) if not self._is_held(restored) else None
         if place is not None:
             self._changes.take(Taken(place, back=False))
@@ -556,32 +556,32 @@ class Fold:
             known.append({"kind": edge.kind, "session": session, "evidence": edge.evidence})
         return summary._replace(lineage=tuple((one["kind"], one["session"]) for one in known))
 
-    def _titled(self, summary: Summary, channel: str, titled: f.Titled) -> Summary:
+    def _titled(self, summary: Summary, channel: str, titled: f.SessionTitled) -> Summary:
         title = title_of(titled.title)
         if not title or titled.rank < self._state.get("title_rank", 0):
             return summary
         self._state["title_rank"] = titled.rank
         return summary._replace(title=title)
 
-    def _placed(self, summary: Summary, channel: str, placed: f.Placed) -> Summary:
+    def _placed(self, summary: Summary, channel: str, placed: f.SessionPlaced) -> Summary:
         for key in ("branch", "model", "version"):
             if value := getattr(placed, key):
                 self._state[key] = value[:200]
         note_folder(self._state, placed.cwd, placed.branch, placed.remote, f"{self._seq}.{max(self._n, 1)}")
         return summary if summary.cwd or not placed.cwd else summary._replace(cwd=placed.cwd)
 
-    def _closed(self, summary: Summary, channel: str, closed: f.Closed) -> Summary:
+    def _closed(self, summary: Summary, channel: str, closed: f.SessionClosed) -> Summary:
         self._state["closed"] = 1
         return summary._replace(state=ENDED, ended_at=closed.at or summary.last_at)
 
-    def _unknown(self, summary: Summary, channel: str, unknown: f.Unknown) -> Summary:
+    def _unknown(self, summary: Summary, channel: str, unknown: f.UnknownRecord) -> Summary:
         kinds = self._state.setdefault("unknown", {})
         kind = unknown.kind[:80]
         if kind in kinds or len(kinds) < _KINDS_SHOWN:
             kinds[kind] = kinds.get(kind, 0) + 1
         return summary
 
-    def _odd(self, summary: Summary, channel: str, odd: f.Odd) -> Summary:
+    def _odd(self, summary: Summary, channel: str, odd: f.OddRecord) -> Summary:
         found = self._state.setdefault("odd", {"count": 0, "first": []})
         found["count"] += 1
         if len(found["first"]) < _ODD_SHOWN:
@@ -589,20 +589,20 @@ class Fold:
         return summary
 
     _ACTS: Mapping[type, Callable[[Fold, Summary, str, Any], Summary]] = {
-        f.Said: _take_message,
-        f.Began: _began,
-        f.Settled: _settled,
-        f.Rewound: _rewound,
-        f.Restored: _restored,
+        f.MessageSaid: _take_message,
+        f.TurnBegan: _began,
+        f.TurnSettled: _settled,
+        f.MessagesRewound: _rewound,
+        f.MessagesRestored: _restored,
         f.Signal: _signal,
         f.Boundary: _signal,
         f.Owner: _signal,
         f.Edge: _edged,
-        f.Titled: _titled,
-        f.Placed: _placed,
-        f.Closed: _closed,
-        f.Unknown: _unknown,
-        f.Odd: _odd,
+        f.SessionTitled: _titled,
+        f.SessionPlaced: _placed,
+        f.SessionClosed: _closed,
+        f.UnknownRecord: _unknown,
+        f.OddRecord: _odd,
     }
 
 
@@ -639,7 +639,7 @@ def _also(bit: int) -> int:
     return bit | ACP if bit == REPLAY else bit
 
 
-def _is_pack(said: f.Said) -> bool:
+def _is_pack(said: f.MessageSaid) -> bool:
     """Our own words, handed in by a hook or a tool: never to be learned again. (A user who quotes one said something.)"""
     if not holds_pack(said.text) or said.mark == f.COPIED:
         return False
@@ -657,7 +657,7 @@ def _words(role: str, text: str) -> str:
     return digest(role, " ".join((text.replace("**", "") if role == f.REASONING else text).split()))
 
 
-def _twin(said: f.Said) -> str:
+def _twin(said: f.MessageSaid) -> str:
     """What is the same on every channel: a tool's own id, else the words."""
     if said.tool and said.tool.get("id"):
         return digest("tool", said.role, str(said.tool["id"]))
@@ -665,4 +665,4 @@ def _twin(said: f.Said) -> str:
 
 
 def _twin_of(message: Message) -> str:
-    return _twin(f.Said(message.role, message.text, "", tool=message.tool))
+    return _twin(f.MessageSaid(message.role, message.text, "", tool=message.tool))

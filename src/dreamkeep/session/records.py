@@ -10,8 +10,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from dreamkeep.agents.facts import BESIDE, Odd, Record
-from dreamkeep.agents.shared.values import items, table, text, when
+from dreamkeep.agents.facts import BESIDE, OddRecord, Record
+from dreamkeep.agents.shared.values import items, parse_time, table, text
 from dreamkeep.event import HANDED, Event, Kind
 from dreamkeep.session.raw import contents
 
@@ -21,7 +21,7 @@ _SHORT_LINE = 4096
 _RETRIES = 16
 _SAME_HEAD = 6
 
-Found = Record | Odd
+Found = Record | OddRecord
 State = dict[str, Any]
 
 
@@ -72,7 +72,7 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
     # JSON state holds text; this way any byte is one.
     unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
     if last is not None and unended[name] is None:
-        yield reader, Odd("overlong", "a line too long to be read is kept raw only")
+        yield reader, OddRecord("overlong", "a line too long to be read is kept raw only")
 
 
 def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
@@ -101,7 +101,7 @@ def _rows(event: Event) -> Iterator[tuple[str, Found]]:
     reader = f"row:{text(event.body.get('source'))}"
     for content in contents(event.body):
         line = content if isinstance(content, Mapping) else {}
-        yield reader, row_in(line, event.at) or Odd("row", "a row that can't be read is kept raw only")
+        yield reader, row_in(line, event.at) or OddRecord("row", "a row that can't be read is kept raw only")
 
 
 def row_in(line: Mapping[str, Any], at: str) -> Record | None:
@@ -116,7 +116,7 @@ def _calls(event: Event) -> Iterator[tuple[str, Found]]:
     calls = items(event.body.get("calls"))
     for n, content in enumerate(contents(event.body)):
         call = table(calls[n]) if n < len(calls) else {}
-        for one in _record("hook", content, text(call.get("event")), "main", when(call.get("at")) or event.at):
+        for one in _record("hook", content, text(call.get("event")), "main", parse_time(call.get("at")) or event.at):
             yield "hook", one
 
 
@@ -141,7 +141,7 @@ def _frames(event: Event) -> Iterator[tuple[str, Found]]:
 
 def _moment(ns: object) -> str | None:
     try:
-        return when(ns / 1e9) if isinstance(ns, int) else when(ns)
+        return parse_time(ns / 1e9) if isinstance(ns, int) else parse_time(ns)
     except OverflowError:
         return None
 
@@ -156,7 +156,7 @@ def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source:
         return
     line = content.strip(b" \t\r\n")
     if b"\0" in line:
-        yield Odd("nul", f"{line.count(0)} NUL bytes in a record")
+        yield OddRecord("nul", f"{line.count(0)} NUL bytes in a record")
         line = line.replace(b"\0", b"").strip()
     if not line:
         return
@@ -164,11 +164,11 @@ def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source:
     if data is None:
         retry = _retry(line)
         if retry:
-            yield Odd("torn", "a record that was not finished, with another behind it on the same line")
+            yield OddRecord("torn", "a record that was not finished, with another behind it on the same line")
             yield Record(channel, retry, "", name, source, at)
             return
         if channel == "file":
-            yield Odd("unreadable", "a line that is no JSON object")
+            yield OddRecord("unreadable", "a line that is no JSON object")
     yield Record(channel, data, "" if data is not None else line.decode("utf-8", "replace"), name, source, at)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dreamkeep.event import Event, Kind, text_in
 
 if TYPE_CHECKING:
-    from dreamkeep.agents.facts import Began, Settled
+    from dreamkeep.agents.facts import TurnBegan, TurnSettled
 
 SUBMITTED = "submitted"
 STARTED = "started"
@@ -62,13 +62,13 @@ def step(turn: TurnView | None, seq: int, event: Event) -> TurnView:
     return turn
 
 
-def began(turn: TurnView | None, place: tuple[int, int], fact: Began, owner: str) -> TurnView:
+def began(turn: TurnView | None, place: tuple[int, int], fact: TurnBegan, owner: str) -> TurnView:
     """As a transcript, a hook or the tap tells it. Told again, what is new in it counts."""
     turn = turn or TurnView(fact.turn, place[0], STARTED, fact.prompt, fact.at, fact.at, n=place[1])
     return turn._replace(prompt=fact.prompt or turn.prompt, submitted_at=turn.submitted_at or fact.at, owner=turn.owner or owner)
 
 
-def settled(turn: TurnView, fact: Settled) -> TurnView:
+def settled(turn: TurnView, fact: TurnSettled) -> TurnView:
     """The first word about the end stands, except that an interruption was only ever a guess, and what failed may be tried
     again and succeed."""
     if fact.state == STARTED and turn.state == "completed":

@@ -100,7 +100,7 @@ class Reader:
                 pass  # said below
         frames = [frame for frame in items(batch) if isinstance(frame, dict)]
         if not frames:
-            return [f.Odd("acp", "a line that is no JSON object")] if record.text.strip() else []
+            return [f.OddRecord("acp", "a line that is no JSON object")] if record.text.strip() else []
         found: list[Fact] = []
         place = self._place
         for n, frame in enumerate(frames):
@@ -118,7 +118,7 @@ class Reader:
             self.state["deaf"] = True
         found: list[Fact] = []
         if text(body.get("version")):
-            found.append(f.Placed(version=text(body.get("version"))))
+            found.append(f.SessionPlaced(version=text(body.get("version"))))
         if text(body.get("parent")):
             found.append(f.Edge("fork", text(body.get("parent")), "ACP session/fork", self._at))
         return found
@@ -127,7 +127,7 @@ class Reader:
         """What was being said stays partial; nobody will answer any more."""
         found = self._close() if self._is_history() or self._saying() == f.USER else []
         reason = text(body.get("reason")) or "the agent ended"
-        found += [f.Settled(turn, "interrupted", self._at, reason) for turn, _ in self._turns()]
+        found += [f.TurnSettled(turn, "interrupted", self._at, reason) for turn, _ in self._turns()]
         for key in ("open", "turns", "asked", "replay"):
             self.state.pop(key, None)
         return found
@@ -148,10 +148,10 @@ class Reader:
             if side == "client" and method in _REQUESTS:
                 return self._request(method, frame)
             known = method in _PLAIN_METHODS or method.startswith(_PLAIN_FAMILIES)
-            return [] if known else [f.Unknown(f"method {method}"[:100])]
+            return [] if known else [f.UnknownRecord(f"method {method}"[:100])]
         if "result" in frame or "error" in frame:
             return self._answer(frame) if side == "agent" else []
-        return [f.Unknown("frame")]
+        return [f.UnknownRecord("frame")]
 
     def _request(self, method: str, frame: Mapping[str, Any]) -> list[Fact]:
         params = table(frame.get("params"))
@@ -177,7 +177,7 @@ class Reader:
         words = acp_tools.blocks(params.get("prompt"))
         self.state["turns"] = [*self._turns(), [turn, _likeness(f.USER, words)]][-_MOST_ASKED:]
         key = f"acp:{turn}"
-        return [*found, f.Began(turn, words, self._at, key), f.Said(f.USER, words, key, self._at, turn)]
+        return [*found, f.TurnBegan(turn, words, self._at, key), f.MessageSaid(f.USER, words, key, self._at, turn)]
 
     def _answer(self, frame: Mapping[str, Any]) -> list[Fact]:
         asked = self.state.setdefault("asked", {}).pop(_name(frame.get("id")), None)
@@ -196,7 +196,7 @@ class Reader:
         if method == "session/load":
             found = [*self._close(), *found, f.Boundary("load", self._at, digest("load", self._place))]
         if method == "session/close":
-            found.append(f.Closed(self._at, "session/close"))
+            found.append(f.SessionClosed(self._at, "session/close"))
         return found
 
     def _settle(self, turn: str, result: Mapping[str, Any], error: Mapping[str, Any], failed: bool) -> list[Fact]:
@@ -204,16 +204,19 @@ class Reader:
         self.state["turns"] = [one for one in self._turns() if one[0] != turn]
         if failed:
             state = "cancelled" if error.get("code") == _CANCELLED_ERROR else "failed"
-            return [*found, f.Settled(turn, state, self._at, text(error.get("message"))[:500] or "error")]
+            return [*found, f.TurnSettled(turn, state, self._at, text(error.get("message"))[:500] or "error")]
         stop = text(result.get("stopReason"))
-        return [*found, f.Settled(turn, _STATES.get(stop, "completed"), self._at, None if stop == "end_turn" else stop or None)]
+        return [
+            *found,
+            f.TurnSettled(turn, _STATES.get(stop, "completed"), self._at, None if stop == "end_turn" else stop or None),
+        ]
 
     def _model_in(self, result: Mapping[str, Any]) -> list[Fact]:
         model = text(table(result.get("models")).get("currentModelId"))
         for option in items(result.get("configOptions")):
             if table(option).get("id") == "model":
                 model = text(table(option).get("currentValue")) or model
-        return [f.Placed(model=model)] if model else []
+        return [f.SessionPlaced(model=model)] if model else []
 
     # -- updates
 
@@ -221,7 +224,7 @@ class Reader:
         session = text(params.get("sessionId"))
         if session and self.state.setdefault("session", session) != session:
             # Other ids never change this session.
-            return [f.Unknown("update of another session")]
+            return [f.UnknownRecord("update of another session")]
         update = table(params.get("update"))
         kind = text(update.get("sessionUpdate"))
         found = self._said_by(kind, update)
@@ -245,16 +248,16 @@ class Reader:
             return [*found, *self._compaction(update)]
         if kind == "session_info_update":
             title = text(update.get("title"))
-            return [*found, f.Titled(title)] if title.strip() else found
+            return [*found, f.SessionTitled(title)] if title.strip() else found
         if kind == "usage_update":
             return [*found, *self._model(text(table(update.get("_meta")).get("_claude/model")))]
-        return found if kind in _PLAIN_UPDATES else [*found, f.Unknown(f"update {kind}"[:100])]
+        return found if kind in _PLAIN_UPDATES else [*found, f.UnknownRecord(f"update {kind}"[:100])]
 
     def _model(self, model: str) -> list[Fact]:
         if not model or self.state.get("model") == model:
             return []
         self.state["model"] = model[:200]
-        return [f.Placed(model=model)]
+        return [f.SessionPlaced(model=model)]
 
     # -- messages that grow
 
@@ -277,7 +280,7 @@ class Reader:
             return self._close()
         if self._is_history() or going["role"] == f.USER:
             return []  # told when it is whole
-        return [f.Said(going["role"], going["text"], going["key"], self._at, going["turn"], None, f.PARTIAL)]
+        return [f.MessageSaid(going["role"], going["text"], going["key"], self._at, going["turn"], None, f.PARTIAL)]
 
     def _close(self) -> list[Fact]:
         going = table(self.state.pop("open", None))
@@ -301,12 +304,12 @@ class Reader:
         own = [self._make_message(f.USER, hooked[1], key, turn)] if hooked[1].strip() else []
         return [*own, self._make_message(f.USER, hooked[2], f"{key}:hook", turn, f.HOOK)]
 
-    def _make_message(self, role: str, words: str, key: str, turn: str, mark: str = "") -> f.Said:
+    def _make_message(self, role: str, words: str, key: str, turn: str, mark: str = "") -> f.MessageSaid:
         if self._is_history():
             like = _likeness(role, words)
             native = key if key.startswith(("acp:m:", "acp:compaction:")) else f"acp:{like}"
             key, turn = f"{REPLAY}{self._times(like)}:{native}", ""
-        return f.Said(role, words, key, self._at, turn, None, mark)
+        return f.MessageSaid(role, words, key, self._at, turn, None, mark)
 
     def _new_key(self, role: str, native: str) -> str:
         if not native:
@@ -331,7 +334,7 @@ class Reader:
     def _tool(self, kind: str, update: Mapping[str, Any]) -> list[Fact]:
         native = text(update.get("toolCallId"))[:500]
         if not native:
-            return [f.Unknown(f"{kind} without an id")]
+            return [f.UnknownRecord(f"{kind} without an id")]
         tools = self.state.setdefault("tools", {})
         before = tools.pop(native, None)
         known = before if isinstance(before, list) and len(before) == 2 else None
@@ -367,18 +370,18 @@ class Reader:
         tool = {"id": mine, "name": name, **acp_tools.outcome_of(update)}
         return [self._tool_said(f.TOOL, output, mine, tool, f.PARTIAL if running else "")]
 
-    def _tool_said(self, role: str, words: str, mine: str, tool: Mapping[str, Any], mark: str = "") -> f.Said:
+    def _tool_said(self, role: str, words: str, mine: str, tool: Mapping[str, Any], mark: str = "") -> f.MessageSaid:
         key = f"acp:tool:{mine}" if role == f.ASSISTANT else f"acp:tool:{mine}:result"
         if self._is_history():
-            return f.Said(role, words, f"{REPLAY}0:{key}", self._at, "", tool, mark)
-        return f.Said(role, words, key, self._at, self._turn(), tool, mark)
+            return f.MessageSaid(role, words, f"{REPLAY}0:{key}", self._at, "", tool, mark)
+        return f.MessageSaid(role, words, key, self._at, self._turn(), tool, mark)
 
     # -- compactions
 
     def _compaction(self, update: Mapping[str, Any]) -> list[Fact]:
         native, phase = text(update.get("compactionId")), _PHASES.get(text(update.get("status")))
         if phase is None:
-            return [f.Unknown("compaction_update")]
+            return [f.UnknownRecord("compaction_update")]
         if phase == "started" and self.state.get("compacting") == [native]:
             phase = "progress"
         self.state["compacting"] = [native] if phase in ("started", "progress") else []
@@ -407,7 +410,7 @@ class Reader:
         self.state["open"] = {"role": f.SUMMARY, "id": native, "key": key, "text": whole, "turn": self._turn()}
         return found if self._is_history() else [*found, self._summary(native, whole, f.PARTIAL)]
 
-    def _summary(self, native: str, words: str, mark: str) -> f.Said:
+    def _summary(self, native: str, words: str, mark: str) -> f.MessageSaid:
         return self._make_message(f.SUMMARY, words, f"acp:compaction:{native}", self._turn(), mark)
 
     def _hermes(self, holder: Mapping[str, Any], *, told: bool) -> list[Fact]:
@@ -418,7 +421,7 @@ class Reader:
             return []
         session, about = text(self.state.get("session")), text(origin.get("acpSessionId"))
         if session and about and session != about:
-            return [f.Unknown("hermes of another session")]
+            return [f.UnknownRecord("hermes of another session")]
         depth = count(origin.get("compressionDepth"))
         scope = text(origin.get("hermesSessionId")) or text(origin.get("currentHermesSessionId"))
         old = text(origin.get("previousHermesSessionId"))
@@ -474,7 +477,7 @@ def _is_talk(role: str, words: str) -> bool:
 
 
 def _placed(cwd: str) -> list[Fact]:
-    return [f.Placed(cwd=cwd)] if cwd else []
+    return [f.SessionPlaced(cwd=cwd)] if cwd else []
 
 
 def _likeness(role: str, words: str) -> str:

@@ -50,7 +50,7 @@ def written(record: Record) -> Iterator[Fact]:
     stem, _, ending = file.rpartition(".")
     if ending not in ("txt", "json") or "\0" in record.text:
         if not stretch:
-            yield f.Unknown(f"tool-results/{ending}"[:80])
+            yield f.UnknownRecord(f"tool-results/{ending}"[:80])
         return
     said = record.text if ending == "txt" else "\n".join(map(_unquoted, record.text.split("\n")))
     for n, part in enumerate(_parts(said)):
@@ -59,10 +59,10 @@ def written(record: Record) -> Iterator[Fact]:
         if not part.strip():
             continue
         if file.startswith("hook-"):
-            yield f.Said(f.SYSTEM, part, key, mark=f.INJECTED if f.PACK in part else f.HOOK, file=file)
+            yield f.MessageSaid(f.SYSTEM, part, key, mark=f.INJECTED if f.PACK in part else f.HOOK, file=file)
             continue
         tool = {"file": file, **({"id": stem} if first and stem.startswith(_TOOL_ID) else {})}
-        yield f.Said(f.TOOL, part, key, tool=tool, file=file)
+        yield f.MessageSaid(f.TOOL, part, key, tool=tool, file=file)
 
 
 def _unquoted(line: str) -> str:

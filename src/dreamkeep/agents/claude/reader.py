@@ -2,7 +2,7 @@
 
     user, assistant, attachment, system    what was said and done; each has a `uuid`, which is the key of its message
     ai-title, custom-title, summary        titles
-    everything else                        bookkeeping: known and silent, or `Unknown`
+    everything else                        bookkeeping: known and silent, or `UnknownRecord`
 
 One message of the model is several lines, one block each. A line with several blocks has the keys `uuid`, `uuid.2`, `uuid.3`…
 
@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.claude import files
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, items, parse_time, table, text
 
 
 def _names(words: str) -> frozenset[str]:
@@ -151,13 +151,13 @@ class Reader:
         elif kind in _TITLES:
             yield from self._titled(data, kind)
         elif kind not in _SILENT:
-            yield f.Unknown(kind or "?")
+            yield f.UnknownRecord(kind or "?")
 
     # -- what every line says
 
     def _placed(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         model = text(table(data.get("message")).get("model"))
-        said = f.Placed(
+        said = f.SessionPlaced(
             cwd=text(data.get("cwd"))[:_LONGEST_PATH],
             branch=_id(data.get("gitBranch")),
             model="" if model == _SYNTHETIC_MODEL else _id(model),
@@ -183,7 +183,7 @@ class Reader:
         name = f"{kind} {session}"
         if name not in known:
             self.state["edges"] = [*known, name][-_EDGES:]
-            yield f.Edge(kind, session, evidence, when(data.get("timestamp")))
+            yield f.Edge(kind, session, evidence, parse_time(data.get("timestamp")))
 
     def _titled(self, data: Mapping[str, Any], kind: str) -> Iterator[Fact]:
         name, rank = _TITLES[kind]
@@ -192,12 +192,12 @@ class Reader:
         if kind == "summary" and not self._was_lately(text(data.get("leafUuid"))):
             return
         if title.strip():
-            yield f.Titled(title, rank)
+            yield f.SessionTitled(title, rank)
 
     # -- which line it is
 
     def _line(self, data: Mapping[str, Any], kind: str, source: str) -> _ClaudeLine:
-        at = when(data.get("timestamp"))
+        at = parse_time(data.get("timestamp"))
         content = table(data.get("message")).get("content")
         key = _id(data.get("uuid")) or digest(kind, text(data.get("timestamp")), _gist(content), text(data.get("subtype")))
         original = _id(table(data.get("forkedFrom")).get("messageUuid"))
@@ -232,27 +232,27 @@ class Reader:
         seen = [key, parent, line.at, digest(prompt)[:12]]
         repeated = [one[0] for one in prompts if parent and line.at and one[1:] == seen[1:] and one[0] != key]
         if repeated:
-            yield f.Said(f.USER, prompt, repeated[-1], line.at, mark=line.mark)
+            yield f.MessageSaid(f.USER, prompt, repeated[-1], line.at, mark=line.mark)
             return
         if line.live:
             siblings = [one[0] for one in prompts if parent and one[1] == parent]
             if siblings and not any(one[0] == key for one in prompts):
-                yield f.Rewound(line.at, siblings[-1])
+                yield f.MessagesRewound(line.at, siblings[-1])
             yield from self._answered()
             yield from self._at_the_root(line, key)
             turn = self._turn_id(line, key)
             self.state.update(turn=turn, prompt=key, open=True)
             self.state["prompts"] = [*(one for one in prompts if one[0] != key), seen][-_PROMPTS:]
-            yield f.Began(turn, prompt, line.at, key)
-            yield f.Said(f.USER, prompt, key, line.at, turn, mark=line.mark)
+            yield f.TurnBegan(turn, prompt, line.at, key)
+            yield f.MessageSaid(f.USER, prompt, key, line.at, turn, mark=line.mark)
         else:
-            yield f.Said(f.USER, prompt, key, line.at, mark=line.mark)
+            yield f.MessageSaid(f.USER, prompt, key, line.at, mark=line.mark)
 
     def _answered(self) -> Iterator[Fact]:
         """The next prompt begins: was the last thing an answer in words, then that turn is over."""
         answered = text(self.state.pop("answered", None))
         if answered and self.state.get("open") and text(self.state.get("turn")):
-            yield f.Settled(text(self.state.get("turn")), "completed", answered)
+            yield f.TurnSettled(text(self.state.get("turn")), "completed", answered)
 
     def _at_the_root(self, line: _ClaudeLine, key: str) -> Iterator[Fact]:
         latest, root = text(self.state.get("latest")), text(self.state.get("root"))
@@ -263,7 +263,7 @@ class Reader:
             return
         # What a compaction repeats has its old time, however long ago that was.
         if root and newer and root != key:
-            yield f.Rewound(line.at, root, by=key)
+            yield f.MessagesRewound(line.at, root, by=key)
         if newer or not root:
             self.state["root"] = key
 
@@ -280,7 +280,7 @@ class Reader:
         turn = text(self.state.get("turn"))
         if line.live and turn and (self.state.get("open") or not only_open):
             self.state["open"] = False
-            yield f.Settled(turn, state, line.at, reason)
+            yield f.TurnSettled(turn, state, line.at, reason)
 
     # -- user
 
@@ -288,7 +288,7 @@ class Reader:
         data = line.data
         content = table(data.get("message")).get("content")
         if data.get("isCompactSummary") is True:
-            yield f.Said(f.SUMMARY, _flat(content), line.key, line.at, mark=line.mark)
+            yield f.MessageSaid(f.SUMMARY, _flat(content), line.key, line.at, mark=line.mark)
             return
         blocks = _blocks(content)
         results = [n for n, block in blocks if block.get("type") == "tool_result"]
@@ -301,7 +301,7 @@ class Reader:
             elif text(block.get("type")) in _WORDS:
                 words.append((n, _shown(block)))
             else:
-                yield f.Unknown(f"user/{text(block.get('type')) or '?'}")
+                yield f.UnknownRecord(f"user/{text(block.get('type')) or '?'}")
         if results or self._is_meta(line):
             for n, said in words:
                 yield from self._aside(line, _key(line.key, n), said)
@@ -322,7 +322,9 @@ class Reader:
             elif _COMMAND.match(said):
                 yield from self._command(line, _key(line.key, n), said)
             elif said.lstrip()[: len(_SHELL)] == _SHELL:
-                yield f.Said(f.USER, f"! {_inside(said, 'bash-input')}", _key(line.key, n), line.at, mark=line.mark or f.META)
+                yield f.MessageSaid(
+                    f.USER, f"! {_inside(said, 'bash-input')}", _key(line.key, n), line.at, mark=line.mark or f.META
+                )
             elif said.strip() and not _untagged(said):
                 yield from self._aside(line, _key(line.key, n), said)
             elif said.strip():
@@ -338,14 +340,14 @@ class Reader:
         if found and found[1] == "message" and name:
             yield from self._begin(line, key, typed)
         else:
-            yield f.Said(f.USER, typed, key, line.at, mark=line.mark or f.META)
+            yield f.MessageSaid(f.USER, typed, key, line.at, mark=line.mark or f.META)
 
     def _aside(self, line: _ClaudeLine, key: str, said: str) -> Iterator[Fact]:
         """What stands in a user's line, but the client, or a hook, said it."""
         stopped = said.startswith(_STOPPED) and len(said) < _LONGEST_STOP
         mark = f.SYNTHETIC if stopped else f.HOOK if _HOOK_FEEDBACK.match(said) else f.META
         if said.strip():
-            yield f.Said(f.SYSTEM, said, key, line.at, mark=line.mark or _handed_in(said, mark))
+            yield f.MessageSaid(f.SYSTEM, said, key, line.at, mark=line.mark or _handed_in(said, mark))
         if stopped:
             yield from self._settle(line, "cancelled", "interrupted by the user")
 
@@ -388,14 +390,14 @@ class Reader:
         elif kind in _FILES:
             said = _file(what)
             if said:
-                yield f.Said(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
+                yield f.MessageSaid(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
         elif kind not in _SILENT_ATTACHMENTS:
-            yield f.Unknown(f"attachment/{kind or '?'}")
+            yield f.UnknownRecord(f"attachment/{kind or '?'}")
 
     def _hooked(self, line: _ClaudeLine, kind: str, said: str) -> Iterator[Fact]:
         if said.strip():
             mark = line.mark or _handed_in(said, f.HOOK)
-            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=mark, file=files.named(said))
+            yield f.MessageSaid(f.SYSTEM, said, line.key, line.at, mark=mark, file=files.named(said))
         if kind == "hook_stopped_continuation":
             yield from self._settle(line, "cancelled", f"stopped by a hook: {said}"[:_LONGEST_REASON])
 
@@ -405,9 +407,9 @@ class Reader:
         if not said.strip():
             return
         if human and text(what.get("commandMode")) in ("prompt", "") and _untagged(said):
-            yield f.Said(f.USER, said, line.key, line.at, mark=line.mark)
+            yield f.MessageSaid(f.USER, said, line.key, line.at, mark=line.mark)
         else:
-            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
+            yield f.MessageSaid(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
 
     # -- system
 
@@ -422,9 +424,9 @@ class Reader:
             yield from self._command(line._replace(live=False), line.key, said)
         elif kind in _TALKING_SYSTEM or kind == "local_command":
             if said.strip():
-                yield f.Said(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
+                yield f.MessageSaid(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.META))
         elif kind not in _SILENT_SYSTEM:
-            yield f.Unknown(f"system/{kind}")
+            yield f.UnknownRecord(f"system/{kind}")
 
     def _compacted(self, line: _ClaudeLine) -> Iterator[Fact]:
         about = table(line.data.get("compactMetadata"))
@@ -495,7 +497,7 @@ def _gist(content: object) -> str:
     return "\n".join(seen)
 
 
-def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _ClaudeLine, turn: str = "") -> f.Said:
+def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _ClaudeLine, turn: str = "") -> f.MessageSaid:
     said = _flat(block.get("content"))
     outcome = table(data.get("toolUseResult"))
     failed = block.get("is_error") is True or outcome.get("interrupted") is True
@@ -505,7 +507,7 @@ def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _
     if code is not None:
         tool["exit_code"] = code
     file = files.named(said, outcome.get("persistedOutputPath"))
-    return f.Said(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""), file=file)
+    return f.MessageSaid(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""), file=file)
 
 
 def _answer(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _ClaudeLine) -> Iterator[Fact]:
@@ -514,20 +516,20 @@ def _answer(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _
     if kind == "text":
         said = text(block.get("text"))
         if said.strip():
-            yield f.Said(f.ASSISTANT, said, key, line.at, mark=line.mark)
+            yield f.MessageSaid(f.ASSISTANT, said, key, line.at, mark=line.mark)
     elif kind == "thinking":
         said = text(block.get("thinking"))
         if said.strip():  # often only its signature is kept
-            yield f.Said(f.REASONING, said, key, line.at, mark=line.mark)
+            yield f.MessageSaid(f.REASONING, said, key, line.at, mark=line.mark)
     elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
         tool = {"id": text(block.get("id")), "name": text(block.get("name")), "input": block.get("input")}
-        yield f.Said(f.ASSISTANT, "", key, line.at, tool=tool, mark=line.mark)
+        yield f.MessageSaid(f.ASSISTANT, "", key, line.at, tool=tool, mark=line.mark)
     elif kind.endswith("_tool_result"):
         yield _result(block, data, key, line)
     elif kind == "image":
-        yield f.Said(f.ASSISTANT, "[image]", key, line.at, mark=line.mark)
+        yield f.MessageSaid(f.ASSISTANT, "[image]", key, line.at, mark=line.mark)
     elif kind not in ("redacted_thinking", "fallback"):
-        yield f.Unknown(f"assistant/{kind or '?'}")
+        yield f.UnknownRecord(f"assistant/{kind or '?'}")
 
 
 def _inside(said: str, tag: str) -> str:

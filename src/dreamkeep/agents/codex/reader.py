@@ -44,7 +44,7 @@ from dreamkeep.agents.codex.items import (
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.prompts import prompted, taken_back
 from dreamkeep.agents.shared.twins import fresh, remember
-from dreamkeep.agents.shared.values import arguments, count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import arguments, count, digest, items, parse_time, table, text
 
 _PAUSE_S = 5
 
@@ -72,7 +72,7 @@ class CodexLine(NamedTuple):
 
 
 def _line(data: Mapping[str, Any]) -> CodexLine:
-    at, kind = when(data.get("timestamp")), text(data.get("type"))
+    at, kind = parse_time(data.get("timestamp")), text(data.get("type"))
     if isinstance(data.get("payload"), Mapping) or kind not in ("", *_BARE):
         return CodexLine(kind, table(data.get("payload")), at, count(data.get("ordinal")), table(data.get("metadata")))
     if kind:
@@ -90,7 +90,7 @@ class Reader:
             return []  # told already, by who found that it is no JSON
         if record.source == "names":
             name = text(record.data.get("thread_name"))
-            return [f.Titled(name, 2)] if name else []
+            return [f.SessionTitled(name, 2)] if name else []
         line = _line(record.data)
         found: list[Fact] = [*self._counted(line)]
         if "copy" in self.state and line.kind != "session_meta":
@@ -103,21 +103,21 @@ class Reader:
         act = self._RECORDS.get(line.kind)
         if act:
             return act(self, line)
-        return [] if _SILENT(line.kind) else [f.Unknown(line.kind or "?")]
+        return [] if _SILENT(line.kind) else [f.UnknownRecord(line.kind or "?")]
 
     def _counted(self, line: CodexLine) -> Iterable[Fact]:
         expected, ordinal = self.state.get("next"), line.ordinal
         if ordinal is None:
             first = expected is not None and not self.state.get("uncounted")
             self.state["uncounted"] = True
-            return [f.Odd("ordinal", "a record without an ordinal among those that have one")] if first else []
+            return [f.OddRecord("ordinal", "a record without an ordinal among those that have one")] if first else []
         self.state["next"] = ordinal + 1
         self.state.pop("uncounted", None)
         if expected is None or ordinal in (expected, 0 if line.kind == "session_meta" else expected):
             return []
         if ordinal < expected:
-            return [f.Odd("ordinal", f"ordinal {ordinal} is used again where {expected} was due")]
-        return [f.Odd("ordinal", f"ordinals {expected} to {ordinal - 1} are missing")]
+            return [f.OddRecord("ordinal", f"ordinal {ordinal} is used again where {expected} was due")]
+        return [f.OddRecord("ordinal", f"ordinals {expected} to {ordinal - 1} are missing")]
 
     # -- what was copied from a parent
 
@@ -131,7 +131,7 @@ class Reader:
                 self.state["copy"] = {"born": known, "at": self.state.get("born_at")}
             return []
         git = table(payload.get("git"))
-        placed = f.Placed(
+        placed = f.SessionPlaced(
             text(payload.get("cwd")),
             text(git.get("branch")),
             "",
@@ -141,7 +141,7 @@ class Reader:
         if known is not None:
             return [placed]
         self.state["id"] = own
-        self.state["born_at"] = when(payload.get("timestamp")) or line.at
+        self.state["born_at"] = parse_time(payload.get("timestamp")) or line.at
         edge = lineage(payload, own, line.at)
         if edge is None:
             return [placed]
@@ -161,7 +161,7 @@ class Reader:
         turn, born = moment(turn_named(line.payload)), moment(copy["born"])
         if turn and born:
             return turn < born
-        began, at = when(line.payload.get("started_at")), copy.get("at")
+        began, at = parse_time(line.payload.get("started_at")), copy.get("at")
         if began and at:
             return began[:19] < str(at)[:19]
         # Copies are written in one go. Where no id tells, a prompt after a pause is the first that was typed here.
@@ -171,13 +171,13 @@ class Reader:
     def _as_copies(self, found: Iterable[Fact]) -> Iterable[Fact]:
         copy = self.state["copy"]
         for fact in found:
-            if isinstance(fact, f.Said):
+            if isinstance(fact, f.MessageSaid):
                 copy["through"] = fact.key
                 copy["last"] = fact.at
                 yield fact._replace(mark=f.COPIED)
             elif isinstance(fact, f.Signal):
                 yield fact._replace(historic=True)
-            elif isinstance(fact, f.Unknown | f.Odd):
+            elif isinstance(fact, f.UnknownRecord | f.OddRecord):
                 yield fact
 
     def _copied(self, line: CodexLine) -> Iterable[Fact]:
@@ -212,14 +212,14 @@ class Reader:
         over = [] if same else self._answered()
         self.state["turn"] = {**same, "id": turn, "prompt": True, "made": not (named or current)}
         prompted(self.state, key)
-        return turn, [*over, f.Began(turn, prompt, line.at, key)]
+        return turn, [*over, f.TurnBegan(turn, prompt, line.at, key)]
 
     def _answered(self) -> list[Fact]:
         """The turn before, in a file that has no word for how a turn ends: was an answer in words the last thing in it?"""
         now = self.state.get("turn", {})
         if not now.get("made") or now.get("done") or not now.get("answered") or self.state.get("tasks"):
             return []
-        return [f.Settled(now["id"], "completed", now["answered"])]
+        return [f.TurnSettled(now["id"], "completed", now["answered"])]
 
     def _note_answer(self, at: str | None) -> None:
         if self.state.get("turn", {}).get("made"):
@@ -247,7 +247,7 @@ class Reader:
         now = self.state.get("turn", {})
         if now.get("id") == turn:
             self.state["turn"] = {**now, "done": True}
-        return [f.Settled(turn, state, line.at, reason)]
+        return [f.TurnSettled(turn, state, line.at, reason)]
 
     def _failed(self, line: CodexLine) -> Iterable[Fact]:
         """An error; whether the turn ends by it is told by how it completes."""
@@ -258,11 +258,11 @@ class Reader:
         return taken_back(self.state, count(line.payload.get("num_turns")) or 0, line.at)
 
     def _context(self, line: CodexLine) -> Iterable[Fact]:
-        return [f.Placed(text(line.payload.get("cwd")), "", text(line.payload.get("model")))]
+        return [f.SessionPlaced(text(line.payload.get("cwd")), "", text(line.payload.get("model")))]
 
     def _renamed(self, line: CodexLine) -> Iterable[Fact]:
         title = text(line.payload.get("thread_name")) or text(line.payload.get("name"))
-        return [f.Titled(title, 2)] if title else []
+        return [f.SessionTitled(title, 2)] if title else []
 
     # -- compactions
 
@@ -308,7 +308,7 @@ class Reader:
         if known != digest(message):
             key = self._answer_in(message) or digest(f.SUMMARY, message)
             self.state["summary"] = [key, digest(message)]
-        return [f.Said(f.SUMMARY, message, key, line.at, self._turn(line.payload))]
+        return [f.MessageSaid(f.SUMMARY, message, key, line.at, self._turn(line.payload))]
 
     def _answer_in(self, message: str) -> str:
         """The model's last answer was this summary, and stands at its end: then it is the same message."""
@@ -329,7 +329,9 @@ class Reader:
                 found += self._summary(line, words)
             elif mark or role != "user":
                 found.append(
-                    f.Said(f.USER if role == "user" else f.SYSTEM, words, key, line.at, self._turn(payload), mark=mark or f.META)
+                    f.MessageSaid(
+                        f.USER if role == "user" else f.SYSTEM, words, key, line.at, self._turn(payload), mark=mark or f.META
+                    )
                 )
             else:
                 found += self._asked(line, "response", key, words)
@@ -339,7 +341,7 @@ class Reader:
         if not words.strip() or not fresh(self.state, source, f.USER, words.replace("[image]", "")):
             return []
         turn, found = self._prompt(line, words, key)
-        return [*found, f.Said(f.USER, words, key, line.at, turn)]
+        return [*found, f.MessageSaid(f.USER, words, key, line.at, turn)]
 
     def _answer(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
         role = f.SUMMARY if line.metadata.get("compaction_output") else f.ASSISTANT
@@ -350,7 +352,7 @@ class Reader:
         if role == f.SUMMARY and "tokens" in self.state:
             self.state["full"] = self.state["tokens"]
         self._note_answer(line.at if role == f.ASSISTANT else None)
-        return [f.Said(role, words, key, line.at, self._turn(line.payload))]
+        return [f.MessageSaid(role, words, key, line.at, self._turn(line.payload))]
 
     def _thought(self, line: CodexLine, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
         new = [part for part in parts if part.strip() and fresh(self.state, source, f.REASONING, part)]
@@ -358,7 +360,7 @@ class Reader:
             return []
         key = key or digest(f.REASONING, *new, line.at)
         key = key if len(new) == len(parts) else f"{key}#rest"
-        return [f.Said(f.REASONING, "\n\n".join(new), key, line.at, self._turn(line.payload))]
+        return [f.MessageSaid(f.REASONING, "\n\n".join(new), key, line.at, self._turn(line.payload))]
 
     def _reasoning(self, line: CodexLine) -> Iterable[Fact]:
         parts = [*items(line.payload.get("summary")), *items(line.payload.get("content"))]
@@ -369,7 +371,7 @@ class Reader:
         payload = line.payload
         words = words_in(payload.get("content")) or text(payload.get("message")) or text(payload.get("text"))
         key = text(payload.get("id")) or digest("between", words, line.at)
-        return [f.Said(f.SYSTEM, words, key, line.at, self._turn(payload), mark=f.META)] if words.strip() else []
+        return [f.MessageSaid(f.SYSTEM, words, key, line.at, self._turn(payload), mark=f.META)] if words.strip() else []
 
     # -- tools
 
@@ -389,12 +391,12 @@ class Reader:
         self._note(call, name=name)
         self._note_answer(None)
         tool = {"id": call, "name": name, "input": arguments(asked)}
-        return f.Said(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
+        return f.MessageSaid(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
 
     def _output(self, line: CodexLine) -> Iterable[Fact]:
         call = text(line.payload.get("call_id")) or text(line.payload.get("id"))
         if not call:
-            return [f.Odd("tool", "a tool's result that says of no call")]
+            return [f.OddRecord("tool", "a tool's result that says of no call")]
         output = line.payload.get("output")
         words, code, succeeded = result_in(output if output is not None else line.payload.get("tools"))
         if code is not None:
@@ -418,7 +420,7 @@ class Reader:
     def _result(self, line: CodexLine, call: str, words: str) -> Fact:
         self._note_answer(None)
         tool = {"id": call, **self.state.get("calls", {}).get(call, {})}
-        return f.Said(f.TOOL, words, f"result:{call}", line.at, self._turn(line.payload), tool)
+        return f.MessageSaid(f.TOOL, words, f"result:{call}", line.at, self._turn(line.payload), tool)
 
     def _note(self, call: str, **known: Any) -> None:
         remember(self.state, "calls", call, {**self.state.get("calls", {}).get(call, {}), **known})
@@ -460,7 +462,7 @@ class Reader:
         act = self._EVENTS.get(kind)
         if act:
             return act(self, line)
-        return [] if _SILENT(kind) else [f.Unknown(f"event_msg/{kind}")]
+        return [] if _SILENT(kind) else [f.UnknownRecord(f"event_msg/{kind}")]
 
     def _shown(self, line: CodexLine) -> Iterable[Fact]:
         done = table(line.payload.get("item"))
@@ -481,10 +483,12 @@ class Reader:
         if kind == "HookPrompt":
             words = "\n".join(text(table(part).get("text")) for part in items(done.get("fragments")))
             mark = f.INJECTED if f.PACK in words else f.HOOK
-            return [f.Said(f.USER, words, key or digest("hook", words, line.at), line.at, self._turn(line.payload), mark=mark)]
+            return [
+                f.MessageSaid(f.USER, words, key or digest("hook", words, line.at), line.at, self._turn(line.payload), mark=mark)
+            ]
         if kind == "ContextCompaction":
             return self._compaction_shown(line)
-        return [] if _SILENT(kind) else [f.Unknown(f"item_completed/{kind}")]
+        return [] if _SILENT(kind) else [f.UnknownRecord(f"item_completed/{kind}")]
 
     def _said_by_user(self, line: CodexLine) -> Iterable[Fact]:
         words = text(line.payload.get("message"))
@@ -511,7 +515,7 @@ class Reader:
         act = self._RESPONSES.get(kind)
         if act:
             return act(self, line)
-        return [] if _SILENT(kind) else [f.Unknown(f"response_item/{kind}")]
+        return [] if _SILENT(kind) else [f.UnknownRecord(f"response_item/{kind}")]
 
     _Act = Callable[["Reader", CodexLine], Iterable[Fact]]
 

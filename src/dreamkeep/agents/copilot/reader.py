@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.twins import fresh, remember
-from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, items, parse_time, table, text
 
 #: How a shell's output ends.
 _EXIT = re.compile(r"<(?:exited|shellId: \S+ completed) with exit code (\d{1,9})>\s*$")
@@ -63,13 +63,13 @@ class Reader:
         if record.data is None:
             return []  # told already, by who found that it is no JSON
         kind, data = text(record.data.get("type")), table(record.data.get("data"))
-        at = when(record.data.get("timestamp"))
+        at = parse_time(record.data.get("timestamp"))
         agent = text(record.data.get("agentId")) or text(data.get("parentToolCallId"))
         line = CopilotLine(kind, data, text(record.data.get("id")) or digest(kind, sorted(map(str, data.items())), at), at, agent)
         act = self._KINDS.get(kind)
         if act:
             return act(self, line)
-        return [] if _SILENT(kind) else [f.Unknown(kind or "?")]
+        return [] if _SILENT(kind) else [f.UnknownRecord(kind or "?")]
 
     # -- session
 
@@ -86,21 +86,21 @@ class Reader:
     def _placed(self, line: CopilotLine) -> Iterable[Fact]:
         where = table(line.data.get("context")) or line.data
         model = text(line.data.get("selectedModel")) or text(line.data.get("newModel")) or text(line.data.get("model"))
-        placed = f.Placed(text(where.get("cwd")), text(where.get("branch")), model, text(line.data.get("copilotVersion")))
+        placed = f.SessionPlaced(text(where.get("cwd")), text(where.get("branch")), model, text(line.data.get("copilotVersion")))
         return [placed] if any(placed) else []
 
     def _titled(self, line: CopilotLine) -> Iterable[Fact]:
         title = text(line.data.get("title"))
-        return [f.Titled(title)] if title else []
+        return [f.SessionTitled(title)] if title else []
 
     def _handoff(self, line: CopilotLine) -> Iterable[Fact]:
         session, summary = text(line.data.get("remoteSessionId")), text(line.data.get("summary"))
         edges: list[Fact] = [f.Edge("continuation", session, "session.handoff", line.at)] if session else []
-        return [*edges, *([f.Said(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
+        return [*edges, *([f.MessageSaid(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
 
     def _rewind(self, line: CopilotLine) -> Iterable[Fact]:
         key = text(line.data.get("upToEventId"))
-        return [f.Rewound(line.at, key)] if key else []
+        return [f.MessagesRewound(line.at, key)] if key else []
 
     def _cleared(self, line: CopilotLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, line.id)]
@@ -108,7 +108,7 @@ class Reader:
     def _shutdown(self, line: CopilotLine) -> Iterable[Fact]:
         broken = line.data.get("shutdownType") == "error"
         ended = self._settle(line, "interrupted", text(line.data.get("errorReason")) or "error") if broken else []
-        return [*ended, f.Closed(line.at, text(line.data.get("shutdownType")))]
+        return [*ended, f.SessionClosed(line.at, text(line.data.get("shutdownType")))]
 
     # -- turns
 
@@ -119,17 +119,17 @@ class Reader:
         if not words.strip():
             return []
         if line.agent or text(line.data.get("source")) not in _HUMAN or line.data.get("isAutopilotContinuation"):
-            return [f.Said(f.USER, words, line.id, line.at, mark=f.INJECTED if f.PACK in words else f.META)]
-        said = f.Said(f.USER, words, line.id, line.at)
+            return [f.MessageSaid(f.USER, words, line.id, line.at, mark=f.INJECTED if f.PACK in words else f.META)]
+        said = f.MessageSaid(f.USER, words, line.id, line.at)
         if line.data.get("delivery") == "steering" and self.state.get("turn"):
             return [said]
         self.state["turn"] = {"id": line.id}
         self.state.pop("twins", None)
-        return [f.Began(line.id, words, line.at, line.id), said._replace(turn=line.id)]
+        return [f.TurnBegan(line.id, words, line.at, line.id), said._replace(turn=line.id)]
 
     def _settle(self, line: CopilotLine, state: str, reason: str | None = None) -> list[Fact]:
         turn = self.state.pop("turn", None)
-        return [f.Settled(turn["id"], state, line.at, reason)] if turn else []
+        return [f.TurnSettled(turn["id"], state, line.at, reason)] if turn else []
 
     def _turn_end(self, line: CopilotLine) -> Iterable[Fact]:
         answered = not line.agent and self.state.get("turn", {}).get("answered")
@@ -152,7 +152,7 @@ class Reader:
         words, asked = text(line.data.get("content")) or text(line.data.get("text")), items(line.data.get("toolRequests"))
         found: list[Fact] = [*self._thought(line, "message", f"{line.id}#reasoning", text(line.data.get("reasoningText")))]
         if words.strip():
-            found.append(f.Said(f.ASSISTANT, words, line.id, line.at))
+            found.append(f.MessageSaid(f.ASSISTANT, words, line.id, line.at))
         found += [self._called(line, table(one)) for one in asked]
         return found + self._went_on(line, answered=bool(words.strip()) and not asked)
 
@@ -164,7 +164,7 @@ class Reader:
         before, turn["answered"] = bool(turn.get("answered")), answered
         if answered == before:
             return []
-        return [f.Settled(turn["id"], "completed" if answered else "started", line.at)]
+        return [f.TurnSettled(turn["id"], "completed" if answered else "started", line.at)]
 
     def _reasoned(self, line: CopilotLine) -> Iterable[Fact]:
         return self._thought(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
@@ -172,19 +172,19 @@ class Reader:
     def _thought(self, line: CopilotLine, source: str, key: str, words: str) -> Iterable[Fact]:
         if not words.strip() or not fresh(self.state, source, f.REASONING, words):
             return []
-        return [f.Said(f.REASONING, words, key, line.at)]
+        return [f.MessageSaid(f.REASONING, words, key, line.at)]
 
     def _system(self, line: CopilotLine) -> Iterable[Fact]:
         words = text(line.data.get("content")) or text(line.data.get("message"))
         mark = f.INJECTED if f.PACK in words else f.META
-        return [f.Said(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
+        return [f.MessageSaid(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
     def _hooked(self, line: CopilotLine) -> Iterable[Fact]:
         output = table(line.data.get("output"))
         words = text(output.get("additionalContext"))
         words = words or text(table(output.get("hookSpecificOutput")).get("additionalContext"))
         mark = f.INJECTED if f.PACK in words else f.HOOK
-        return [f.Said(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
+        return [f.MessageSaid(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
     # -- tools
 
@@ -192,7 +192,9 @@ class Reader:
         name = text(call.get("name")) or text(call.get("toolName"))
         own = text(call.get("toolCallId")) or digest(line.id, name)
         remember(self.state, "calls", own, name)
-        return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool={"id": own, "name": name, "input": call.get("arguments")})
+        return f.MessageSaid(
+            f.ASSISTANT, "", f"call:{own}", line.at, tool={"id": own, "name": name, "input": call.get("arguments")}
+        )
 
     def _tool_start(self, line: CopilotLine) -> Iterable[Fact]:
         known = text(line.data.get("toolCallId")) in self.state.get("calls", {})
@@ -202,7 +204,7 @@ class Reader:
     def _tool_end(self, line: CopilotLine) -> Iterable[Fact]:
         call = text(line.data.get("toolCallId"))
         if not call:
-            return [f.Odd("tool", "a tool's result that says of no call")]
+            return [f.OddRecord("tool", "a tool's result that says of no call")]
         result, problem = table(line.data.get("result")), line.data.get("error")
         words = text(result.get("content")) or text(result.get("detailedContent")) or _words(items(result.get("contents")))
         words = words or text(line.data.get("result")) or text(table(problem).get("message")) or text(problem)
@@ -217,7 +219,7 @@ class Reader:
             tool["exit_code"] = int(told[1])
         if tool.get("exit_code"):
             tool["error"] = True
-        return [f.Said(f.TOOL, words, f"result:{call}", line.at, tool=tool)]
+        return [f.MessageSaid(f.TOOL, words, f"result:{call}", line.at, tool=tool)]
 
     # -- compactions
 
@@ -248,7 +250,7 @@ class Reader:
             )
         ]
         summary = text(data.get("summaryContent"))
-        return [*found, *([f.Said(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
+        return [*found, *([f.MessageSaid(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
 
     def _turn(self) -> str:
         return str(self.state.get("turn", {}).get("id", ""))
@@ -289,8 +291,8 @@ _MEMBER = re.compile(r"^(\w{1,40}):[ \t]+(.{1,4096}?)[ \t\r]*$", re.MULTILINE)
 def _workspace(said: str) -> list[Fact]:
     members = {name: _scalar(value) for name, value in _MEMBER.findall(said)}
     title, given = members.get("name") or members.get("summary", ""), members.get("user_named") == "true"
-    placed = f.Placed(members.get("cwd", ""), members.get("branch", ""))
-    return [*([f.Titled(title, 2 if given else 1)] if title else []), *([placed] if any(placed) else [])]
+    placed = f.SessionPlaced(members.get("cwd", ""), members.get("branch", ""))
+    return [*([f.SessionTitled(title, 2 if given else 1)] if title else []), *([placed] if any(placed) else [])]
 
 
 def _scalar(value: str) -> str:

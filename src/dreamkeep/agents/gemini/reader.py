@@ -31,7 +31,7 @@ from typing import Any
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.pieces import DocumentPiece, piece
-from dreamkeep.agents.shared.values import digest, items, table, text, when
+from dreamkeep.agents.shared.values import digest, items, parse_time, table, text
 
 _CONTEXT = "<session_context>"
 _SNAPSHOT = "<state_snapshot>"
@@ -94,10 +94,12 @@ def apart(said: str, tag: str) -> tuple[str, list[str]]:
     return "".join(kept).strip(), [one for one in inner if one]
 
 
-def call(part: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
+def call(part: Mapping[str, Any], fallback: str, at: str | None) -> f.MessageSaid:
     """A tool call, from `{id, name, args}`."""
     native = ident(part.get("id")) or fallback
-    return f.Said(f.ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})})
+    return f.MessageSaid(
+        f.ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})}
+    )
 
 
 def output(response: object) -> tuple[str, bool]:
@@ -136,7 +138,7 @@ class Reader:
         found = piece(record.text, bool(self.state.get("opened")))
         if found is None:
             if record.text.strip():
-                yield f.Odd("piece", "a piece of a document that can't be read")
+                yield f.OddRecord("piece", "a piece of a document that can't be read")
         elif isinstance(found, DocumentPiece):
             self.state["opened"] = found.opens
             yield from self._header(found.members)
@@ -146,7 +148,7 @@ class Reader:
     def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if isinstance(data.get("$rewindTo"), str):
             self.state.update(turn="", settled=True, count=None)
-            yield f.Rewound(key=self._original_of(ident(data["$rewindTo"])), all=True)
+            yield f.MessagesRewound(key=self._original_of(ident(data["$rewindTo"])), all=True)
         elif isinstance(data.get("id"), str):
             yield from self._message(data)
         elif isinstance(data.get("$set"), Mapping):
@@ -155,15 +157,15 @@ class Reader:
             self.state.update(fresh=True, count=None, last="")
             yield from self._header(data)
         else:
-            yield f.Unknown(text(data.get("type")) or next((key for key in data if isinstance(key, str)), "empty"))
+            yield f.UnknownRecord(text(data.get("type")) or next((key for key in data if isinstance(key, str)), "empty"))
 
     # -- the header and its changes
 
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if title := text(data.get("summary")):
-            yield f.Titled(title)
+            yield f.SessionTitled(title)
         yield from self._placed(next((one for one in items(data.get("directories")) if isinstance(one, str)), ""))
-        yield from (f.Unknown(f"header.{key}") for key in data if key not in _SILENT)
+        yield from (f.UnknownRecord(f"header.{key}") for key in data if key not in _SILENT)
 
     def _placed(self, cwd: str = "", model: str = "") -> Iterator[Fact]:
         """Only what is new; the first folder is where the session began."""
@@ -174,14 +176,14 @@ class Reader:
         if model:
             self.state["model"] = model
         if cwd or model:
-            yield f.Placed(cwd=cwd, model=model)
+            yield f.SessionPlaced(cwd=cwd, model=model)
 
     def _set(self, changes: Mapping[str, Any]) -> Iterator[Fact]:
         if "sessionId" in changes:
             self.state["reopened"] = True
         if isinstance(changes.get("messages"), list):
             listed = [one for one in changes["messages"] if isinstance(one, Mapping)]
-            yield from self._list(listed, when(changes.get("lastUpdated")))
+            yield from self._list(listed, parse_time(changes.get("lastUpdated")))
         yield from self._header({key: value for key, value in changes.items() if key != "messages"})
 
     # -- the list anew
@@ -205,13 +207,13 @@ class Reader:
 
     def _compacted(self, message: Mapping[str, Any], native: str, before: object, after: int) -> Iterator[Fact]:
         self.state["summary"] = native
-        at = when(message.get("timestamp"))
+        at = parse_time(message.get("timestamp"))
         yield _signal(at, native, before, after)
-        yield f.Said(f.SUMMARY, _spoken(message), native, at)
+        yield f.MessageSaid(f.SUMMARY, _spoken(message), native, at)
 
     def _listed(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         """Of a list's messages only what no line of its own has told."""
-        native, at = ident(message.get("id")), when(message.get("timestamp"))
+        native, at = ident(message.get("id")), parse_time(message.get("timestamp"))
         role = {"user": f.USER, "gemini": f.ASSISTANT}.get(text(message.get("type")), "")
         said = _spoken(message)
         if said.startswith(_CONTEXT):
@@ -220,13 +222,13 @@ class Reader:
         if not native or not role or not said or (at or "") <= self.state.get("latest", ""):
             return
         if said == ACKNOWLEDGED:
-            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC)
+            yield f.MessageSaid(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC)
             return
         original = dict(self.state.get("texts", ())).get(_hash(role, said))
         if original:
             self._remember("copies", native, original)
         else:
-            yield f.Said(role, said, native, at, mark=f.COMPACTED)
+            yield f.MessageSaid(role, said, native, at, mark=f.COMPACTED)
 
     # -- messages
 
@@ -244,12 +246,12 @@ class Reader:
         yield from self._read_notice(message)
 
     def _latest(self, message: Mapping[str, Any]) -> None:
-        self.state["latest"] = max(self.state.get("latest", ""), when(message.get("timestamp")) or "")
+        self.state["latest"] = max(self.state.get("latest", ""), parse_time(message.get("timestamp")) or "")
 
     def _read_notice(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         kind = text(message.get("type"))
         native = self._original_of(ident(message.get("id")) or digest(_shown(message)))
-        at = when(message.get("timestamp"))
+        at = parse_time(message.get("timestamp"))
         if kind == "user":
             yield from self._user(message, native, at)
         elif kind == "gemini":
@@ -257,7 +259,7 @@ class Reader:
         elif kind in ("info", "warning", "error"):
             yield from self._notice(message, kind, native, at)
         else:
-            yield f.Unknown(kind or "message")
+            yield f.UnknownRecord(kind or "message")
 
     def _user(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
         found = parts(message.get("content"))
@@ -268,11 +270,11 @@ class Reader:
             for n, response in enumerate(responses):
                 yield _result(response, f"{native}#{n}", at)._replace(record=native)
             if said:
-                yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+                yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
         elif said.startswith(_CONTEXT):
             yield from self._context(native, said, at)
         elif self._is_nudge(message, said):
-            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+            yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
         elif said:
             yield from self._prompt(message, said, native, at)
 
@@ -286,19 +288,19 @@ class Reader:
     def _prompt(self, message: Mapping[str, Any], said: str, native: str, at: str | None) -> Iterator[Fact]:
         self._remember("texts", _hash(f.USER, said), native)
         if self.state.get("turn") not in (None, "", native) and not self.state.get("settled") and self.state.get("reopened"):
-            yield f.Settled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
+            yield f.TurnSettled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
         self.state.update(turn=native, settled=False, reopened=False)
         prompt, hooks = apart(said, "hook_context")
         prompt = _displayed(message) or prompt
         self.state["shown"] = _hash(f.USER, prompt)
         if prompt:
-            yield f.Began(native, prompt, at, native)
-            yield f.Said(f.USER, prompt, native, at, native)
+            yield f.TurnBegan(native, prompt, at, native)
+            yield f.MessageSaid(f.USER, prompt, native, at, native)
         for n, context in enumerate(hooks):
-            yield f.Said(f.SYSTEM, context, f"{native}#hook{n}", at, native, mark=f.HOOK)
+            yield f.MessageSaid(f.SYSTEM, context, f"{native}#hook{n}", at, native, mark=f.HOOK)
 
     def _context(self, native: str, said: str, at: str | None) -> Iterator[Fact]:
-        yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+        yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
         yield from self._placed(_workspace(said))
 
     def _gemini(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
@@ -307,10 +309,12 @@ class Reader:
             one = table(thought)
             lines = (text(one.get("subject")), text(one.get("description")))
             if thinking := "\n".join(line for line in lines if line):
-                yield f.Said(f.REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at, record=native)
+                yield f.MessageSaid(
+                    f.REASONING, thinking, f"{native}#thought{n}", parse_time(one.get("timestamp")) or at, record=native
+                )
         if said := _spoken(message):
             self._remember("texts", _hash(f.ASSISTANT, said), native)
-            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC if said == ACKNOWLEDGED else "")
+            yield f.MessageSaid(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC if said == ACKNOWLEDGED else "")
         calls = [table(one) for one in items(message.get("toolCalls"))]
         # These are known by their own ids, but a rewind names the message that they are in.
         yield from (said._replace(record=native) for said in _calls(calls, native, at))
@@ -325,20 +329,20 @@ class Reader:
         cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
         self.state["settled"] = cancelled or (bool(said) and not calls)
         if before and (cancelled or not self.state["settled"]):
-            yield f.Settled(turn, "started", at)  # these words were not the last: the turn goes on
+            yield f.TurnSettled(turn, "started", at)  # these words were not the last: the turn goes on
         if self.state["settled"]:
-            yield f.Settled(turn, "cancelled" if cancelled else "completed", at)
+            yield f.TurnSettled(turn, "cancelled" if cancelled else "completed", at)
 
     def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
         said = _spoken(message)
         if said:
-            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+            yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
         turn = self.state.get("turn")
         if turn and (kind == "error" or said == _CANCELLED):
             if said == _CANCELLED and self.state.get("settled"):
-                yield f.Settled(turn, "started", at)  # what it said before was not all that it meant to
+                yield f.TurnSettled(turn, "started", at)  # what it said before was not all that it meant to
             self.state["settled"] = True
-            yield f.Settled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
+            yield f.TurnSettled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
 
     # -- what is remembered
 
@@ -383,9 +387,9 @@ def _signal(at: str | None, native: str, before: object, after: int) -> f.Signal
     return f.Signal("transcript", "completed", at, native, before=counted, after={"messages": after})
 
 
-def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[f.Said]:
+def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[f.MessageSaid]:
     for n, one in enumerate(calls):
-        when_run = when(one.get("timestamp")) or at
+        when_run = parse_time(one.get("timestamp")) or at
         fallback = f"{native}#call{n}"
         yield call(one, fallback, at)
         name, status = text(one.get("name")), text(one.get("status"))
@@ -398,13 +402,15 @@ def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Itera
         else:
             continue  # it has not run yet
         tool = {"id": key, "name": name, "error": error or status in ("error", "cancelled")}
-        yield f.Said(f.TOOL, said, f"{key}#result", when_run, tool=tool)
+        yield f.MessageSaid(f.TOOL, said, f"{key}#result", when_run, tool=tool)
 
 
-def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
+def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.MessageSaid:
     native = ident(response.get("id")) or fallback
     said, error = output(response.get("response"))
-    return f.Said(f.TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error})
+    return f.MessageSaid(
+        f.TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error}
+    )
 
 
 def _workspace(context: str) -> str:

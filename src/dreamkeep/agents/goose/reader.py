@@ -15,7 +15,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.values import count, digest, from_json, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, from_json, items, parse_time, table, text
 
 _NAMELESS = ("", "New session", "New Chat", "CLI Session")
 _NOTES = ("The previous message", "context was compacted")
@@ -31,22 +31,22 @@ class Reader:
 
     def read(self, record: Record) -> Iterable[Fact]:
         if record.data is None:
-            return [f.Odd("row", "a row that is no object")]
+            return [f.OddRecord("row", "a row that is no object")]
         if record.name == "sessions":
             return list(_session(record.data))
         if record.name == "messages":
             return list(self._message(record.data))
-        return [f.Unknown(f"row/{record.name}")]
+        return [f.UnknownRecord(f"row/{record.name}")]
 
     def _message(self, row: Mapping[str, Any]) -> Iterator[Fact]:
         content = from_json(row.get("content_json"))
         if not isinstance(content, list):
-            yield f.Odd("row", "a message whose content is no list")
+            yield f.OddRecord("row", "a message whose content is no list")
             return
         blocks = [table(block) for block in content]
         seen = table(from_json(row.get("metadata_json")))
         shown, used = seen.get("userVisible") is not False, seen.get("agentVisible") is not False
-        role, at = text(row.get("role")), when(row.get("created_timestamp"))
+        role, at = text(row.get("role")), parse_time(row.get("created_timestamp"))
         key = text(row.get("message_id")) or digest(role, row.get("content_json"), row.get("created_timestamp"))
         # Its words change from version to version; a later compaction hides it from the model, too.
         note = not shown and role == "assistant" and any(words in _joined(blocks) for words in _NOTES)
@@ -60,7 +60,7 @@ class Reader:
         elif role == "assistant":
             yield from self._assistant(row, blocks, key, at)
         else:
-            yield f.Unknown(f"messages/{role}")
+            yield f.UnknownRecord(f"messages/{role}")
 
     # -- compactions
 
@@ -73,7 +73,7 @@ class Reader:
             return
         elif used:
             self.state["summary"] = key
-            yield f.Said(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
+            yield f.MessageSaid(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
         else:
             self.state["held"] = [key, at, words[:_HELD_BACK], self._is_new(row, key)]
 
@@ -87,11 +87,11 @@ class Reader:
             self.state["words"] = digest(words)
             if fresh:
                 yield from self._prompted(words, key, at, said)
-            yield f.Said(f.USER, words, said, at, self._turn() if fresh else "")
+            yield f.MessageSaid(f.USER, words, said, at, self._turn() if fresh else "")
             return
         if note:
             self.state["summary"] = key
-        yield f.Said(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
+        yield f.MessageSaid(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
 
     def _note(self, words: str, key: str, at: str | None) -> Iterator[Fact]:
         """How to go on after the summary: now the compaction is done."""
@@ -100,7 +100,7 @@ class Reader:
             yield f.Signal("transcript", "completed", at, summary, reason="manual" if manual else "auto", turn=self._turn())
             if manual:
                 self.state.pop("summary")  # no prompt is doubled then
-        yield f.Said(f.ASSISTANT, words, f"{key}/{digest(words)}", at, mark=f.META)
+        yield f.MessageSaid(f.ASSISTANT, words, f"{key}/{digest(words)}", at, mark=f.META)
 
     # -- what is said
 
@@ -121,14 +121,14 @@ class Reader:
 
     def _prompted(self, words: str, key: str, at: str | None, said: str) -> Iterator[Fact]:
         self.state["prompt"] = key
-        yield f.Began(key, words, at, said)
+        yield f.TurnBegan(key, words, at, said)
 
     def _assistant(self, row: Mapping[str, Any], blocks: list[Mapping[str, Any]], key: str, at: str | None) -> Iterator[Fact]:
         fresh = self._is_new(row, key)
         yield from self._blocks(f.ASSISTANT, blocks, key, at, self._turn() if fresh else "")
         asks = any("toolrequest" in text(block.get("type")).lower() for block in blocks)
         if fresh and self._turn() and _joined(blocks) and not asks:
-            yield f.Settled(self._turn(), "completed", at)
+            yield f.TurnSettled(self._turn(), "completed", at)
         self._passed(row)
 
     def _is_new(self, row: Mapping[str, Any], key: str) -> bool:
@@ -150,38 +150,38 @@ class Reader:
             name = f"{key}/{_hash(block)}"
             if kind == "text":
                 if text(block.get("text")).strip():
-                    yield f.Said(role, text(block.get("text")), name, at, turn)
+                    yield f.MessageSaid(role, text(block.get("text")), name, at, turn)
             elif kind in ("thinking", "reasoning"):
                 words = text(block.get("thinking")) or text(block.get("text")) or text(block.get("reasoning"))
                 if words.strip():
-                    yield f.Said(f.REASONING, words, name, at, turn)
+                    yield f.MessageSaid(f.REASONING, words, name, at, turn)
             elif kind == "toolRequest":
                 yield _request(block, name, at, turn)
             elif kind == "toolResponse":
                 yield _response(block, name, at, turn)
             elif kind == "image":
-                yield f.Said(role, "[image]", name, at, turn)
+                yield f.MessageSaid(role, "[image]", name, at, turn)
             elif kind in ("systemNotification", "contextLengthExceeded", "summarizationRequested"):
-                yield f.Said(f.SYSTEM, text(block.get("msg")), name, at, turn, mark=f.META)
+                yield f.MessageSaid(f.SYSTEM, text(block.get("msg")), name, at, turn, mark=f.META)
             elif kind not in _SILENT:
-                yield f.Unknown(f"content/{kind}")
+                yield f.UnknownRecord(f"content/{kind}")
 
 
 def _session(row: Mapping[str, Any]) -> Iterator[Fact]:
     config = table(from_json(row.get("model_config_json")))
-    yield f.Placed(text(row.get("working_dir")), "", text(config.get("model_name")))
+    yield f.SessionPlaced(text(row.get("working_dir")), "", text(config.get("model_name")))
     title = text(row.get("name")) or text(row.get("description"))
     if title.strip() not in _NAMELESS:
-        yield f.Titled(title.strip(), 2 if row.get("user_set_name") else 1)
+        yield f.SessionTitled(title.strip(), 2 if row.get("user_set_name") else 1)
     if parent := text(row.get("parent_session_id")):
-        yield f.Edge("subagent", parent, "parent_session_id", when(row.get("created_at")))
+        yield f.Edge("subagent", parent, "parent_session_id", parse_time(row.get("created_at")))
 
 
 def _request(block: Mapping[str, Any], key: str, at: str | None, turn: str) -> Fact:
     call = table(block.get("toolCall"))
     value = table(call.get("value")) or call
     tool = {"id": text(block.get("id")), "name": text(value.get("name")), "input": value.get("arguments")}
-    return f.Said(f.ASSISTANT, "", key, at, turn, tool)
+    return f.MessageSaid(f.ASSISTANT, "", key, at, turn, tool)
 
 
 def _response(block: Mapping[str, Any], key: str, at: str | None, turn: str) -> Fact:
@@ -190,7 +190,7 @@ def _response(block: Mapping[str, Any], key: str, at: str | None, turn: str) -> 
     content = value if isinstance(value, list) else table(value).get("content")
     error = text(result.get("status")) == "error" or table(value).get("isError") is True
     words = "\n".join(_output(table(one)) for one in items(content)) or text(result.get("error"))
-    return f.Said(f.TOOL, words, key, at, turn, {"id": text(block.get("id")), "error": error})
+    return f.MessageSaid(f.TOOL, words, key, at, turn, {"id": text(block.get("id")), "error": error})
 
 
 def _output(one: Mapping[str, Any]) -> str:

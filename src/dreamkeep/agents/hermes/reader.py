@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.values import count, digest, from_json, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, from_json, items, parse_time, table, text
 
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:", "[PRIOR CONTEXT")
 _PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
@@ -58,12 +58,12 @@ class Reader:
 
     def read(self, record: Record) -> Iterable[Fact]:
         if record.data is None:
-            return [f.Odd("row", "a row that is no object")]
+            return [f.OddRecord("row", "a row that is no object")]
         if record.name == "sessions":
             return list(self._session(record.data))
         if record.name == "messages":
             return list(self._message(_row(record.data)))
-        return [f.Unknown(f"row/{record.name}")]
+        return [f.UnknownRecord(f"row/{record.name}")]
 
     # -- sessions
 
@@ -76,9 +76,9 @@ class Reader:
         cwd = text(row.get("cwd")) or text(row.get("workspace")) or text(row.get("worktree_path"))
         branch = text(row.get("git_branch")) or text(row.get("worktree_branch"))
         if cwd or branch or text(row.get("model")):
-            yield f.Placed(cwd, branch, text(row.get("model")))
+            yield f.SessionPlaced(cwd, branch, text(row.get("model")))
         if title := text(row.get("title")).strip():
-            yield f.Titled(title)
+            yield f.SessionTitled(title)
         reason = text(row.get("end_reason"))
         if reason.startswith("turn_boundary_rollover"):
             state["rolled"] = [*(one for one in state.get("rolled", []) if one != sid), sid][-_SESSIONS_REMEMBERED:]
@@ -87,7 +87,7 @@ class Reader:
         yield from self._closed()
 
     def _edge(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        config, at = table(from_json(row.get("model_config"))), when(row.get("started_at"))
+        config, at = table(from_json(row.get("model_config"))), parse_time(row.get("started_at"))
         parent = text(row.get("parent_session_id"))
         for marker, kind in (("_branched_from", "fork"), ("_delegate_from", "subagent")):
             if text(config.get(marker)):
@@ -110,7 +110,7 @@ class Reader:
 
     def _closed(self) -> Iterator[Fact]:
         if closed := self.state.get("closed"):
-            yield f.Closed(when(closed[0]), closed[1])
+            yield f.SessionClosed(parse_time(closed[0]), closed[1])
 
     # -- messages
 
@@ -157,7 +157,7 @@ class Reader:
         key = self._remember(row, row.at)
         if state.get("pending") and (row.live or row.compacted):
             # More was said after them, and squeezed out with the rest: so it was the user who took them back.
-            yield f.Rewound(when(row.at), state.pop("pending"))
+            yield f.MessagesRewound(parse_time(row.at), state.pop("pending"))
         yield from self._make_messages(row, key, row.at, self._fate(row, key), fresh=True)
 
     def _read_changed_row(self, row: _MessageRow) -> Iterator[Fact]:
@@ -241,7 +241,12 @@ class Reader:
             if not batch["id"]:
                 batch["id"] = f"{row.session}/{row.id}"
                 yield f.Signal(
-                    "transcript", "completed", when(row.at), batch["id"], before=_messages(batch["before"]), turn=self._turn()
+                    "transcript",
+                    "completed",
+                    parse_time(row.at),
+                    batch["id"],
+                    before=_messages(batch["before"]),
+                    turn=self._turn(),
                 )
         yield from self._make_messages(row, self._remember(row, row.at), row.at, "", fresh=True)
 
@@ -265,7 +270,7 @@ class Reader:
         if not before:
             return
         if before in state.get("rolled", []):
-            yield f.Boundary("rollover", when(row.at), row.session)
+            yield f.Boundary("rollover", parse_time(row.at), row.session)
             return
         if "batch" in state:
             yield from self._close(row)
@@ -274,7 +279,7 @@ class Reader:
         yield f.Signal(
             "transcript",
             "completed",
-            when(row.at),
+            parse_time(row.at),
             row.session,
             row.session,
             before,
@@ -320,10 +325,10 @@ class Reader:
         return text(self.state.get("turn"))
 
     def _make_messages(self, row: _MessageRow, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
-        moment = when(at)
+        moment = parse_time(at)
         if _is_summary(row):
             mark = f.COPIED if fresh and self._branch_copy(row) else mark
-            yield f.Said(f.SUMMARY, row.text, key, moment, self._turn() if fresh else "", mark=mark)
+            yield f.MessageSaid(f.SUMMARY, row.text, key, moment, self._turn() if fresh else "", mark=mark)
             return
         if row.role == "user":
             yield from self._user(row, key, moment, mark, fresh=fresh)
@@ -335,23 +340,23 @@ class Reader:
             if fresh and mark != f.COPIED:
                 yield from self._settled(row)
         elif row.role == "tool":
-            yield f.Said(f.TOOL, row.text, key, moment, turn, _result(row), mark)
+            yield f.MessageSaid(f.TOOL, row.text, key, moment, turn, _result(row), mark)
         elif row.role == "system":
-            yield f.Said(f.SYSTEM, row.text, key, moment, turn, mark=mark)
+            yield f.MessageSaid(f.SYSTEM, row.text, key, moment, turn, mark=mark)
         elif row.role != "session_meta":
-            yield f.Unknown(f"messages/{row.role}")
+            yield f.UnknownRecord(f"messages/{row.role}")
 
     def _user(self, row: _MessageRow, key: str, moment: str | None, mark: str, *, fresh: bool) -> Iterator[Fact]:
         if fresh and self._branch_copy(row):
-            yield f.Said(f.USER, row.text, key, moment, mark=f.COPIED)
+            yield f.MessageSaid(f.USER, row.text, key, moment, mark=f.COPIED)
             return
         own = _own_words(row)
         if not own:
             mark = mark or f.META
         elif fresh and not row.raw.get("observed"):
             self.state["turn"] = key
-            yield f.Began(key, row.text, moment, key)
-        yield f.Said(f.USER, row.text, key, moment, self._turn() if fresh else "", mark=mark)
+            yield f.TurnBegan(key, row.text, moment, key)
+        yield f.MessageSaid(f.USER, row.text, key, moment, self._turn() if fresh else "", mark=mark)
 
     def _settled(self, row: _MessageRow) -> Iterator[Fact]:
         reason, turn = text(row.raw.get("finish_reason")), self._turn()
@@ -365,7 +370,7 @@ class Reader:
         elif reason == "error":
             how = "failed"
         if how:
-            yield f.Settled(turn, how, when(row.at), None if how == "completed" else reason)
+            yield f.TurnSettled(turn, how, parse_time(row.at), None if how == "completed" else reason)
             yield from self._closed()
 
     def _branch_copy(self, row: _MessageRow) -> bool:
@@ -383,9 +388,9 @@ class Reader:
 def _assistant(row: _MessageRow, key: str, moment: str | None, turn: str, mark: str) -> Iterator[Fact]:
     thought = text(row.raw.get("reasoning")) or text(row.raw.get("reasoning_content"))
     if thought.strip():
-        yield f.Said(f.REASONING, thought, f"{key}/reasoning", moment, turn, mark=mark)
+        yield f.MessageSaid(f.REASONING, thought, f"{key}/reasoning", moment, turn, mark=mark)
     if row.text.strip():
-        yield f.Said(f.ASSISTANT, row.text, key, moment, turn, mark=mark)
+        yield f.MessageSaid(f.ASSISTANT, row.text, key, moment, turn, mark=mark)
     for n, call in enumerate(_calls(row)):
         function = table(call.get("function"))
         given = function.get("arguments")
@@ -395,7 +400,7 @@ def _assistant(row: _MessageRow, key: str, moment: str | None, turn: str, mark: 
             "name": text(function.get("name")) or text(call.get("name")),
             "input": given if parsed is None else parsed,
         }
-        yield f.Said(f.ASSISTANT, "", f"{key}/call/{n}", moment, turn, tool, mark)
+        yield f.MessageSaid(f.ASSISTANT, "", f"{key}/call/{n}", moment, turn, tool, mark)
 
 
 def _result(row: _MessageRow) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from typing import Any
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.pieces import DocumentPiece, piece
-from dreamkeep.agents.shared.values import digest, from_json, items, table, text, when
+from dreamkeep.agents.shared.values import digest, from_json, items, parse_time, table, text
 
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
 _COUNTS = re.compile(r"(\d{1,9}) *(?:->|→) *(\d{1,9}) messages")
@@ -52,7 +52,7 @@ class Reader:
         if record.data is None:
             return ()  # no JSON object: whoever cut the lines has told so
         if record.source == "run":
-            return () if "run_id" in record.data or "event_id" in record.data else (f.Unknown("run"),)
+            return () if "run_id" in record.data or "event_id" in record.data else (f.UnknownRecord("run"),)
         return self._turn(record.data)
 
     # -- the document
@@ -61,7 +61,7 @@ class Reader:
         found = piece(said, bool(self.state.get("opened")))
         if found is None:
             if said.strip():
-                yield f.Odd("piece", "a piece of a document that can't be read")
+                yield f.OddRecord("piece", "a piece of a document that can't be read")
         elif isinstance(found, DocumentPiece):
             behind, self.state["opened"] = self.state.get("opened") == "messages", found.opens
             if main and behind:
@@ -76,17 +76,17 @@ class Reader:
     def _head(self, members: Mapping[str, Any], first: bool) -> Iterator[Fact]:
         """What is said of the session; members stand before and after the arrays."""
         if (title := self._new("title", members.get("title"))) and title not in _UNTITLED:
-            yield f.Titled(title, 2 if members.get("manual_title") is True else 1)
+            yield f.SessionTitled(title, 2 if members.get("manual_title") is True else 1)
         cwd = self._new("cwd", text(members.get("worktree_path")) or text(members.get("workspace")))
         model = self._new("model", members.get("model"))
         branch = self._new("branch", members.get("worktree_branch"))
         if cwd or model or branch:
-            yield f.Placed(cwd=cwd, branch=branch, model=model)
+            yield f.SessionPlaced(cwd=cwd, branch=branch, model=model)
         if parent := self._new("parent", members.get("parent_session_id")):
             fork = members.get("session_source") == "fork"
             yield f.Edge("fork" if fork else "continuation", parent, "parent_session_id")
         if members.get("pre_compression_snapshot") is True and self._new("frozen", "yes"):
-            self.state["closing"] = when(members.get("updated_at")) or ""
+            self.state["closing"] = parse_time(members.get("updated_at")) or ""
         if first or "compression_anchor_message_key" in members:
             yield from self._changed(members)
         if first or "pending_user_message" in members:
@@ -106,7 +106,7 @@ class Reader:
 
     def _changed(self, members: Mapping[str, Any]) -> Iterator[Fact]:
         seen, self.state["seen"] = bool(self.state.get("seen")), True
-        at = when(members.get("updated_at"))
+        at = parse_time(members.get("updated_at"))
         anchor = table(members.get("compression_anchor_message_key"))
         summary = text(members.get("compression_anchor_summary"))
         squeezed = self._new("anchor", digest(_dumped(anchor), summary) if anchor or summary else "")
@@ -133,7 +133,7 @@ class Reader:
         tail = self.state.get("tail", [])
         gone = next((n for n, (_, ts) in enumerate(tail) if kept is not None and ts is not None and ts > kept), None)
         if gone is not None:
-            yield f.Rewound(at, tail[gone][0])
+            yield f.MessagesRewound(at, tail[gone][0])
             self.state["tail"] = tail[:gone]
             self.state.update(turn="", ending="")
         yield f.Boundary("rewind", at, generation)
@@ -163,7 +163,7 @@ class Reader:
         yield from self._ended()
         self.state["pending"] = {"turn": turn, "prompt": digest(prompt), "ts": started}
         self.state.update(turn=turn, ending="")
-        yield f.Began(turn, prompt, when(started))
+        yield f.TurnBegan(turn, prompt, parse_time(started))
 
     def _prompted(self, said: str, ts: float | None) -> str:
         """The turn of the pending prompt, if this is it."""
@@ -182,19 +182,19 @@ class Reader:
             yield from self._ended()
         yield from self._pending()
         if "closing" in self.state:
-            yield f.Closed(self.state.pop("closing") or None, "compression")
+            yield f.SessionClosed(self.state.pop("closing") or None, "compression")
 
     def _ended(self) -> Iterator[Fact]:
         turn, ending = self.state.get("turn"), self.state.get("ending")
         if turn and ending:
-            yield f.Settled(turn, *ending)
+            yield f.TurnSettled(turn, *ending)
             self.state.update(turn="", ending="")
 
     # -- messages
 
     def _message(self, message: Mapping[str, Any], main: bool) -> Iterator[Fact]:
         role, ts = text(message.get("role")), _seconds(message.get("timestamp"))
-        at = when(message.get("timestamp"))
+        at = parse_time(message.get("timestamp"))
         said = _text(message.get("content"))
         calls = [table(one) for one in items(message.get("tool_calls"))]
         key = digest(role, _dumped(message.get("content")), repr(ts), text(message.get("tool_call_id")), *map(_call_id, calls))
@@ -211,30 +211,30 @@ class Reader:
         elif role == "tool":
             native = text(message.get("tool_call_id")) or key
             tool = {"id": native, "name": text(message.get("name")) or text(message.get("tool_name")), "error": _failed(said)}
-            yield f.Said(f.TOOL, said, key, at, tool=tool)
+            yield f.MessageSaid(f.TOOL, said, key, at, tool=tool)
         elif role == "system":
-            yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
+            yield f.MessageSaid(f.SYSTEM, said, key, at, mark=f.META)
         else:
-            yield f.Unknown(f"message/{role}"[:80])
+            yield f.UnknownRecord(f"message/{role}"[:80])
         if main:
             self.state["tail"] = [*self.state.get("tail", ()), [key, ts]][-_REMEMBERED:]
 
     def _user(self, said: str, key: str, at: str | None, ts: float | None, main: bool) -> Iterator[Fact]:
         if not main:
-            yield f.Said(f.USER, said, key, at)
+            yield f.MessageSaid(f.USER, said, key, at)
             return
         turn = self._prompted(said, ts)
         if not turn:
             yield from self._ended()
             turn = key
-            yield f.Began(turn, said, at, key)
+            yield f.TurnBegan(turn, said, at, key)
         self.state.update(turn=turn, ending="", last=[digest(said), ts])
-        yield f.Said(f.USER, said, key, at, turn)
+        yield f.MessageSaid(f.USER, said, key, at, turn)
 
     def _summary(self, said: str, key: str, at: str | None, main: bool) -> Iterator[Fact]:
         if main and not self.state.get("anchor"):
             yield f.Signal("transcript", "completed", at, key)
-        yield f.Said(f.SUMMARY, said, key, at)
+        yield f.MessageSaid(f.SUMMARY, said, key, at)
 
     def _assistant(
         self, message: Mapping[str, Any], said: str, calls: list[Mapping[str, Any]], key: str, at: str | None, main: bool
@@ -242,11 +242,11 @@ class Reader:
         marked = {name for name in _MARKED if message.get(name)}
         mark = f.SYNTHETIC if "_error" in marked else f.PARTIAL if marked else ""
         if thinking := _text(message.get("reasoning") or message.get("reasoning_content")):
-            yield f.Said(f.REASONING, thinking, f"{key}#thought", at, mark=mark)
+            yield f.MessageSaid(f.REASONING, thinking, f"{key}#thought", at, mark=mark)
         if said:
-            yield f.Said(f.ASSISTANT, said, key, at, mark=mark)
+            yield f.MessageSaid(f.ASSISTANT, said, key, at, mark=mark)
         for n, one in enumerate([*calls, *(table(one) for one in items(message.get("_partial_tool_calls")))]):
-            yield f.Said(f.ASSISTANT, "", f"{key}#call{n}", at, tool=_call(one, f"{key}#call{n}"), mark=mark)
+            yield f.MessageSaid(f.ASSISTANT, "", f"{key}#call{n}", at, tool=_call(one, f"{key}#call{n}"), mark=mark)
         if main:
             self.state["ending"] = _ending(said, marked, bool(calls), at)
 
@@ -254,25 +254,25 @@ class Reader:
 
     def _turn(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         event, turn = text(data.get("event")), text(data.get("turn_id"))
-        at = when(data.get("created_at"))
+        at = parse_time(data.get("created_at"))
         if event not in _EVENTS or not turn:
-            yield f.Unknown(f"turn/{event or 'none'}"[:80])
+            yield f.UnknownRecord(f"turn/{event or 'none'}"[:80])
             return
         if event == "submitted":
             said = _text(data.get("content"))
             yield from self._placed(data)
-            yield f.Began(turn, said, at, f"turn:{turn}")
-            yield f.Said(f.USER, said, f"turn:{turn}", at, turn)
+            yield f.TurnBegan(turn, said, at, f"turn:{turn}")
+            yield f.MessageSaid(f.USER, said, f"turn:{turn}", at, turn)
         elif self.state.get("turn") != digest(turn)[:12]:
-            yield f.Began(turn, "", at)  # its beginning was lost, or is in another process's journal
+            yield f.TurnBegan(turn, "", at)  # its beginning was lost, or is in another process's journal
         self.state["turn"] = digest(turn)[:12]
         if event in ("completed", "interrupted"):
-            yield f.Settled(turn, event, at, text(data.get("reason"))[:200] or None)
+            yield f.TurnSettled(turn, event, at, text(data.get("reason"))[:200] or None)
 
     def _placed(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         cwd, model = self._new("cwd", data.get("workspace")), self._new("model", data.get("model"))
         if cwd or model:
-            yield f.Placed(cwd=cwd, model=model)
+            yield f.SessionPlaced(cwd=cwd, model=model)
 
 
 def _ending(said: str, marked: set[str], calls: bool, at: str | None) -> list[Any] | str:

@@ -23,7 +23,7 @@ from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.prompts import prompted, taken_back
 from dreamkeep.agents.shared.twins import fresh, remember
-from dreamkeep.agents.shared.values import arguments, count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import arguments, count, digest, items, parse_time, table, text
 
 #: Known, and nothing in them for us.
 _SILENT = re.compile(
@@ -58,8 +58,8 @@ class Reader:
         kind = text(data.get("type"))
         act = self._KINDS.get(kind)
         if act:
-            return act(self, KimiLine(data, when(time), time, record.source == "subagent"))
-        return [] if _SILENT(kind) else [f.Unknown(kind or "?")]
+            return act(self, KimiLine(data, parse_time(time), time, record.source == "subagent"))
+        return [] if _SILENT(kind) else [f.UnknownRecord(kind or "?")]
 
     # -- turns
 
@@ -78,7 +78,7 @@ class Reader:
         if not words.strip() or not fresh(self.state, source, role, words):
             return []
         key = text(line.data.get("id")) or digest(role, words, line.time)
-        said = f.Said(role, words, key, line.at, mark=mark)
+        said = f.MessageSaid(role, words, key, line.at, mark=mark)
         typed = _typed(origin, words)
         if line.subagent and not typed and origin.get("kind") == "system_trigger":
             typed, said = words, said._replace(mark="")  # what its parent asks is a subagent's prompt
@@ -86,11 +86,11 @@ class Reader:
             return [said]
         self.state["turn"] = {"id": key}
         prompted(self.state, key)
-        return [f.Began(key, typed, line.at, key), said._replace(turn=key)]
+        return [f.TurnBegan(key, typed, line.at, key), said._replace(turn=key)]
 
     def _settle(self, line: KimiLine, state: str, reason: str | None = None) -> Iterable[Fact]:
         turn = self.state.pop("turn", None)
-        return [f.Settled(turn["id"], state, line.at, reason)] if turn else []
+        return [f.TurnSettled(turn["id"], state, line.at, reason)] if turn else []
 
     def _ended(self, line: KimiLine) -> Iterable[Fact]:
         reason, problem = text(line.data.get("reason")), line.data.get("error")
@@ -112,7 +112,7 @@ class Reader:
     def _placed(self, line: KimiLine) -> Iterable[Fact]:
         model = text(line.data.get("modelAlias")) or text(line.data.get("model"))
         cwd = text(line.data.get("cwd")) or text(line.data.get("workDir"))
-        return [f.Placed(cwd, "", model)] if cwd or model else []
+        return [f.SessionPlaced(cwd, "", model)] if cwd or model else []
 
     # -- messages
 
@@ -131,7 +131,7 @@ class Reader:
             call = text(message.get("toolCallId")) or text(message.get("tool_call_id"))
             return [self._result(line, call, _words(content), message.get("isError"))]
         words = _words(content)
-        return [f.Said(f.SYSTEM, words, key, line.at, mark=_mark({"kind": "injection"}, words))] if words.strip() else []
+        return [f.MessageSaid(f.SYSTEM, words, key, line.at, mark=_mark({"kind": "injection"}, words))] if words.strip() else []
 
     def _answer(self, line: KimiLine, message: Mapping[str, Any], key: str) -> Iterable[Fact]:
         content = message.get("content")
@@ -147,9 +147,9 @@ class Reader:
     def _part(self, line: KimiLine, part: Mapping[str, Any], key: str) -> Iterable[Fact]:
         if part.get("type") in ("think", "thinking", "reasoning"):
             thought = text(part.get("think")) or text(part.get("thinking")) or text(part.get("text"))
-            return [f.Said(f.REASONING, thought, key, line.at)] if thought.strip() else []
+            return [f.MessageSaid(f.REASONING, thought, key, line.at)] if thought.strip() else []
         words = _words([part])
-        return [f.Said(f.ASSISTANT, words, key, line.at)] if words.strip() else []
+        return [f.MessageSaid(f.ASSISTANT, words, key, line.at)] if words.strip() else []
 
     # -- the loop
 
@@ -171,7 +171,7 @@ class Reader:
             result = table(event.get("result")) or {"output": event.get("result")}
             failed = result.get("isError", result.get("is_error", event.get("is_error")))
             return [self._result(line, text(event.get("toolCallId")), _words(result.get("output")), failed)]
-        return [f.Unknown(f"context.append_loop_event/{kind}")]
+        return [f.UnknownRecord(f"context.append_loop_event/{kind}")]
 
     def _part_key(self, step: str) -> str:
         now = self.state.get("step") or {"id": "", "parts": 0}
@@ -183,12 +183,12 @@ class Reader:
         own = digest(step, call) if call else digest(step, name, line.time)
         remember(self.state, "calls", call, [own, name])
         tool = {"id": call, "name": name, "input": arguments(asked)}
-        return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
+        return f.MessageSaid(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
 
     def _result(self, line: KimiLine, call: str, words: str, failed: object) -> Fact:
         own, name = self.state.get("calls", {}).get(call) or [digest(call, line.time), ""]
         tool: dict[str, Any] = {"id": call, "name": name, "error": failed is True}
-        return f.Said(f.TOOL, words, f"result:{own}", line.at, tool=tool)
+        return f.MessageSaid(f.TOOL, words, f"result:{own}", line.at, tool=tool)
 
     # -- compactions
 
@@ -215,7 +215,7 @@ class Reader:
         words = text(line.data.get("contextSummary")) or text(summary) or _words(held.get("content"))
         if not words.strip() or not fresh(self.state, "apply", f.SUMMARY, words):
             return [signal]
-        return [signal, f.Said(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
+        return [signal, f.MessageSaid(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
 
     def _completed(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "complete")
@@ -301,8 +301,8 @@ def _about(piece: str) -> Iterable[Fact]:
     cwd = text(state.get("cwd")) or text(state.get("workDir"))
     parent = text(table(state.get("custom")).get("parent_session_id"))
     forked = text(state.get("forkedFrom")) or text(state.get("forked_from"))
-    found: list[Fact] = [f.Titled(title, 2 if own else 1)] if title else []
-    found += [f.Placed(cwd)] if cwd else []
+    found: list[Fact] = [f.SessionTitled(title, 2 if own else 1)] if title else []
+    found += [f.SessionPlaced(cwd)] if cwd else []
     found += [f.Edge("subagent", parent, "state.json")] if parent else []
     found += [f.Edge("fork", forked, "state.json")] if forked else []
     return found

@@ -20,7 +20,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.values import from_json, items, table, text, when
+from dreamkeep.agents.shared.values import from_json, items, parse_time, table, text
 
 _MESSAGES_REMEMBERED = 32
 _GONE_REMEMBERED = 256
@@ -41,16 +41,16 @@ class Reader:
     def read(self, record: Record) -> Iterable[Fact]:
         row = record.data
         if row is None:
-            return [f.Odd("row", "a row that is no object")]
+            return [f.OddRecord("row", "a row that is no object")]
         if record.name == "session":
             return list(self._session(row))
         if record.name in _SILENT_ROWS:
             return []
         if record.name not in ("message", "part", "session_message"):
-            return [f.Unknown(f"row/{record.name}")]
+            return [f.UnknownRecord(f"row/{record.name}")]
         data = from_json(row.get("data"))
         if not isinstance(data, Mapping):
-            return [f.Odd("row", f"a row of {record.name} whose data is no object")]
+            return [f.OddRecord("row", f"a row of {record.name} whose data is no object")]
         if record.name == "message":
             copied = self._is_copy(row)
             found = list(self._message(row, data))
@@ -72,16 +72,16 @@ class Reader:
 
     def _session(self, row: Mapping[str, Any]) -> Iterator[Fact]:
         model = table(from_json(row.get("model")))
-        yield f.Placed(text(row.get("directory")), "", text(model.get("id")), text(row.get("version")))
+        yield f.SessionPlaced(text(row.get("directory")), "", text(model.get("id")), text(row.get("version")))
         title = text(row.get("title"))
         if title.strip() and not _UNNAMED.match(title):
-            yield f.Titled(title)
+            yield f.SessionTitled(title)
         if parent := text(row.get("parent_id")):
-            yield f.Edge("subagent", parent, "session.parent_id", when(row.get("time_created")))
+            yield f.Edge("subagent", parent, "session.parent_id", parse_time(row.get("time_created")))
         if (origin := text(table(row.get(f.BESIDE)).get("fork_of"))) and isinstance(row.get("time_created"), int):
             self.state["forked"] = row["time_created"]
             yield f.Edge(
-                "fork", origin, "it begins with that session's messages, at the same times", when(row.get("time_created"))
+                "fork", origin, "it begins with that session's messages, at the same times", parse_time(row.get("time_created"))
             )
         yield from self._gone(row)
         yield from self._reverted(row)
@@ -94,20 +94,20 @@ class Reader:
                 self.state["deleted"] = True
             names = [key, f"{key}/result"] if kind == "part" else [key]
             self.state["gone"] = [*self.state.get("gone", ()), *names][-_GONE_REMEMBERED:]
-            yield from (f.Rewound(None, name, only=True) for name in names)
+            yield from (f.MessagesRewound(None, name, only=True) for name in names)
 
     def _reverted(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        at, told = when(row.get("time_updated")), table(from_json(row.get("revert")))
+        at, told = parse_time(row.get("time_updated")), table(from_json(row.get("revert")))
         now = [text(told.get(name))[:_LONGEST_ID] for name in ("messageID", "partID")]
         before = self.state.get("reverted") or ["", ""]
         if now == before:
             return
         self.state["reverted"] = now
         if any(before) and not self.state.pop("deleted", False):
-            yield f.Restored(at, before[1] or before[0])
-            yield from (f.Rewound(None, name, only=True) for name in self.state.get("gone", ()))
+            yield f.MessagesRestored(at, before[1] or before[0])
+            yield from (f.MessagesRewound(None, name, only=True) for name in self.state.get("gone", ()))
         if any(now):
-            yield f.Rewound(at, now[1] or now[0])
+            yield f.MessagesRewound(at, now[1] or now[0])
 
     def _is_reverted(self, message: str, part: str) -> bool:
         """Ids are made in the order of time. `message` "": it is not known whose part it is."""
@@ -121,7 +121,7 @@ class Reader:
     def _message(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
         key, role = text(row.get("id")), text(data.get("role"))
         if role not in ("user", "assistant"):
-            yield f.Unknown(f"message/{role}")
+            yield f.UnknownRecord(f"message/{role}")
             return
         if role == "user":
             # Whether it is a prompt, its parts tell; until then it belongs to the turn that is going on.
@@ -137,7 +137,7 @@ class Reader:
             yield from _ended(data, turn)
 
     def _summarised(self, data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
-        at, error = when(table(data.get("time")).get("completed")), table(data.get("error"))
+        at, error = parse_time(table(data.get("time")).get("completed")), table(data.get("error"))
         compaction = text(data.get("parentID"))
         if error:
             phase = "cancelled" if text(error.get("name")) == "MessageAbortedError" else "failed"
@@ -152,7 +152,7 @@ class Reader:
         known = self._find_message(message)
         # Of an old message only a tool's part changes (its output is dropped from the context): the assistant's.
         role, turn, summary = known or ("assistant", "", False)
-        key, at = text(row.get("id")), when(row.get("time_created"))
+        key, at = text(row.get("id")), parse_time(row.get("time_created"))
         mark = f.REWOUND if self._is_reverted(message, key) else ""
         if kind == "tool":
             yield from _tool(data, key, at, turn, mark)
@@ -165,11 +165,13 @@ class Reader:
             words = text(data.get("text"))
             said = f.SUMMARY if summary else f.REASONING if kind == "reasoning" else f.ASSISTANT
             if words.strip():
-                yield f.Said(said, words, key, at, turn, mark=mark or (f.SYNTHETIC if data.get("synthetic") is True else ""))
+                yield f.MessageSaid(
+                    said, words, key, at, turn, mark=mark or (f.SYNTHETIC if data.get("synthetic") is True else "")
+                )
         elif kind == "file":
-            yield f.Said(f.ASSISTANT, _file(data), key, at, turn, mark=mark)
+            yield f.MessageSaid(f.ASSISTANT, _file(data), key, at, turn, mark=mark)
         elif kind not in _SILENT:
-            yield f.Unknown(f"part/{kind}")
+            yield f.UnknownRecord(f"part/{kind}")
 
     def _of_user(self, message: str, key: str, at: str | None, data: Mapping[str, Any], mark: str) -> Iterator[Fact]:
         kind = text(data.get("type"))
@@ -178,7 +180,7 @@ class Reader:
         if not words.strip() or data.get("ignored") is True:
             return
         if data.get("synthetic") is True:
-            yield f.Said(f.USER, words, key, at, known[1], mark=mark or f.SYNTHETIC)
+            yield f.MessageSaid(f.USER, words, key, at, known[1], mark=mark or f.SYNTHETIC)
             return
         # The first own part is known by its message's id: that is how a revert names it.
         first = self.state.get("firsts", {}).get(message) in (None, key)
@@ -189,19 +191,19 @@ class Reader:
             self._remember(message, "user", message, False)
             if known[1] != message:
                 self.state["turn"] = message
-            yield f.Began(message, words, at, name)
-        yield f.Said(f.USER, words, name, at, message, mark=mark)
+            yield f.TurnBegan(message, words, at, name)
+        yield f.MessageSaid(f.USER, words, name, at, message, mark=mark)
 
     # -- newer versions: one row a message
 
     def _newer(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
         kind, key = text(row.get("type")) or text(data.get("type")), text(row.get("id"))
         time = table(data.get("time"))
-        at, turn = when(time.get("created")) or when(row.get("time_created")), text(self.state.get("turn"))
+        at, turn = parse_time(time.get("created")) or parse_time(row.get("time_created")), text(self.state.get("turn"))
         if kind == "user":
             self.state["turn"] = key
-            yield f.Began(key, text(data.get("text")), at, key)
-            yield f.Said(f.USER, text(data.get("text")), key, at, key)
+            yield f.TurnBegan(key, text(data.get("text")), at, key)
+            yield f.MessageSaid(f.USER, text(data.get("text")), key, at, key)
         elif kind == "assistant":
             yield from _contents(data, key, at, turn)
             yield from _ended(data, turn)
@@ -210,18 +212,20 @@ class Reader:
             reason = text(data.get("reason"))
             yield f.Signal("transcript", "completed" if done else "started", at, key, reason=reason, turn=turn)
             if done:
-                yield f.Said(f.SUMMARY, text(data.get("summary")), key, at, turn)
+                yield f.MessageSaid(f.SUMMARY, text(data.get("summary")), key, at, turn)
         elif kind in ("synthetic", "system"):
             role = f.USER if kind == "synthetic" else f.SYSTEM
             if text(data.get("text")).strip():
-                yield f.Said(role, text(data.get("text")), key, at, turn, mark=f.SYNTHETIC if kind == "synthetic" else f.META)
+                yield f.MessageSaid(
+                    role, text(data.get("text")), key, at, turn, mark=f.SYNTHETIC if kind == "synthetic" else f.META
+                )
         elif kind == "shell":
             tool = {"id": key, "name": "shell", "input": {"command": text(data.get("command"))}}
-            yield f.Said(f.ASSISTANT, "", key, at, turn, tool)
+            yield f.MessageSaid(f.ASSISTANT, "", key, at, turn, tool)
             if text(data.get("output")):
-                yield f.Said(f.TOOL, text(data.get("output")), f"{key}/result", at, turn, {"id": key, "name": "shell"})
+                yield f.MessageSaid(f.TOOL, text(data.get("output")), f"{key}/result", at, turn, {"id": key, "name": "shell"})
         elif kind not in ("agent-switched", "model-switched"):
-            yield f.Unknown(f"session_message/{kind}")
+            yield f.UnknownRecord(f"session_message/{kind}")
 
     # -- memory
 
@@ -241,20 +245,20 @@ class Reader:
 
 def _as_copies(found: Iterable[Fact]) -> list[Fact]:
     """What was said there counts there: no turn, no compaction of this session."""
-    said = (fact for fact in found if isinstance(fact, (f.Said, f.Unknown, f.Odd)))
-    return [fact._replace(mark=f.COPIED, turn="") if isinstance(fact, f.Said) else fact for fact in said]
+    said = (fact for fact in found if isinstance(fact, (f.MessageSaid, f.UnknownRecord, f.OddRecord)))
+    return [fact._replace(mark=f.COPIED, turn="") if isinstance(fact, f.MessageSaid) else fact for fact in said]
 
 
 def _ended(data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
     """Whether this answer is the turn's last."""
-    at, error = when(table(data.get("time")).get("completed")), table(data.get("error"))
+    at, error = parse_time(table(data.get("time")).get("completed")), table(data.get("error"))
     if not turn:
         return
     if error:
         aborted = text(error.get("name")) == "MessageAbortedError"
-        yield f.Settled(turn, "cancelled" if aborted else "failed", at, _why(error))
+        yield f.TurnSettled(turn, "cancelled" if aborted else "failed", at, _why(error))
     elif at and text(data.get("finish")) not in _GOING_ON:
-        yield f.Settled(turn, "completed", at)
+        yield f.TurnSettled(turn, "completed", at)
 
 
 def _why(error: Mapping[str, Any]) -> str:
@@ -267,7 +271,7 @@ def _tool(data: Mapping[str, Any], key: str, at: str | None, turn: str, mark: st
     time, status = table(state.get("time")), text(state.get("status"))
     call, name = text(data.get("callID")) or text(data.get("id")) or key, text(data.get("tool")) or text(data.get("name"))
     tool = {"id": call, "name": name, "input": state.get("input")}
-    yield f.Said(f.ASSISTANT, "", key, when(time.get("start")) or at, turn, tool, mark)
+    yield f.MessageSaid(f.ASSISTANT, "", key, parse_time(time.get("start")) or at, turn, tool, mark)
     if status not in ("completed", "error"):
         return
     failed = status == "error"
@@ -278,19 +282,19 @@ def _tool(data: Mapping[str, Any], key: str, at: str | None, turn: str, mark: st
     words = text(state.get("output")) or _pieces(state.get("content"))
     if failed:
         words = text(state.get("error")) or text(table(state.get("error")).get("message")) or words
-    yield f.Said(f.TOOL, words, f"{key}/result", when(time.get("end")) or at, turn, result, mark)
+    yield f.MessageSaid(f.TOOL, words, f"{key}/result", parse_time(time.get("end")) or at, turn, result, mark)
 
 
 def _contents(data: Mapping[str, Any], key: str, at: str | None, turn: str) -> Iterator[Fact]:
     for n, block in enumerate(table(one) for one in items(data.get("content"))):
         kind, name = text(block.get("type")), f"{key}/{text(block.get('id')) or n}"
         if kind == "tool":
-            yield from _tool(block, name, when(table(block.get("time")).get("created")) or at, turn, "")
+            yield from _tool(block, name, parse_time(table(block.get("time")).get("created")) or at, turn, "")
         elif kind in ("text", "reasoning"):
             if text(block.get("text")).strip():
-                yield f.Said(f.REASONING if kind == "reasoning" else f.ASSISTANT, text(block.get("text")), name, at, turn)
+                yield f.MessageSaid(f.REASONING if kind == "reasoning" else f.ASSISTANT, text(block.get("text")), name, at, turn)
         else:
-            yield f.Unknown(f"content/{kind}")
+            yield f.UnknownRecord(f"content/{kind}")
 
 
 def _pieces(value: object) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, items, parse_time, table, text
 
 _SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
 _ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
@@ -46,45 +46,47 @@ class Reader:
             found = self._in_tree(data, list(act(self, data)))
             yield from _copies(found) if self._is_copy(data) else found
         else:
-            yield from self._in_tree(data, [] if kind in _SILENT else [f.Unknown(kind or "?")])
+            yield from self._in_tree(data, [] if kind in _SILENT else [f.UnknownRecord(kind or "?")])
 
     def _is_copy(self, data: Mapping[str, Any]) -> bool:
-        forked, at = text(self.state.get("forked_at")), when(data.get("timestamp"))
+        forked, at = text(self.state.get("forked_at")), parse_time(data.get("timestamp"))
         if forked and data.get("type") != "session" and at and at >= forked:
             self.state["forked_at"] = ""  # from here on it is the fork's own, whatever the clock does
         return bool(self.state.get("forked_at")) and data.get("type") != "session"
 
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
-        yield f.Placed(cwd=text(data.get("cwd")), model=text(data.get("modelId")))
+        yield f.SessionPlaced(cwd=text(data.get("cwd")), model=text(data.get("modelId")))
         for name in ("parentSession", "branchedFrom"):
             parent = session_of(text(data.get(name)))
             if parent:
-                self.state["forked_at"] = when(data.get("timestamp")) or ""
-                yield f.Edge("fork", parent, f"{name} in its header", when(data.get("timestamp")))
+                self.state["forked_at"] = parse_time(data.get("timestamp")) or ""
+                yield f.Edge("fork", parent, f"{name} in its header", parse_time(data.get("timestamp")))
 
     def _model(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if text(data.get("modelId")):
-            yield f.Placed(model=text(data.get("modelId")))
+            yield f.SessionPlaced(model=text(data.get("modelId")))
 
     def _named(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if text(data.get("name")).strip():
-            yield f.Titled(text(data.get("name")), 2)
+            yield f.SessionTitled(text(data.get("name")), 2)
 
     def _compacted(self, data: Mapping[str, Any]) -> Iterator[Fact]:
-        key, at = _key(data), when(data.get("timestamp"))
+        key, at = _key(data), parse_time(data.get("timestamp"))
         before, after = _tokens(data.get("tokensBefore")), _tokens(data.get("tokensAfter"))
         yield f.Signal("transcript", "completed", at, id=key, before=before, after=after)
         if text(data.get("summary")).strip():
-            yield f.Said(f.SUMMARY, text(data.get("summary")), key, at)
+            yield f.MessageSaid(f.SUMMARY, text(data.get("summary")), key, at)
 
     def _branched(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if text(data.get("summary")).strip():
-            yield f.Said(f.SUMMARY, text(data.get("summary")), _key(data), when(data.get("timestamp")))
+            yield f.MessageSaid(f.SUMMARY, text(data.get("summary")), _key(data), parse_time(data.get("timestamp")))
 
     def _extension(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         said = _flat(data.get("content"))
         if said.strip():
-            yield f.Said(f.SYSTEM, said, _key(data), when(data.get("timestamp")), mark=f.INJECTED if f.PACK in said else f.HOOK)
+            yield f.MessageSaid(
+                f.SYSTEM, said, _key(data), parse_time(data.get("timestamp")), mark=f.INJECTED if f.PACK in said else f.HOOK
+            )
 
     # -- messages
 
@@ -92,7 +94,7 @@ class Reader:
         message = table(data.get("message"))
         role = text(message.get("role"))
         key = _key(data)
-        at = when(data.get("timestamp")) or when(message.get("timestamp"))
+        at = parse_time(data.get("timestamp")) or parse_time(message.get("timestamp"))
         if role == "user":
             yield from self._prompt(data, key, at, _flat(message.get("content")))
         elif role == "assistant":
@@ -100,22 +102,22 @@ class Reader:
         elif role == "toolResult":
             yield _result(message, key, at)
         elif role == "bashExecution":
-            yield f.Said(f.USER, f"! {text(message.get('command'))}", key, at, mark=f.META)
+            yield f.MessageSaid(f.USER, f"! {text(message.get('command'))}", key, at, mark=f.META)
             if text(message.get("output")).strip():
-                yield f.Said(f.SYSTEM, text(message.get("output")), f"{key}.2", at, mark=f.META)
+                yield f.MessageSaid(f.SYSTEM, text(message.get("output")), f"{key}.2", at, mark=f.META)
         elif role in ("custom", "hookMessage"):
             yield from self._extension({**data, "content": message.get("content")})
         elif role in ("compactionSummary", "branchSummary"):
-            yield f.Said(f.SUMMARY, text(message.get("summary")), key, at)
+            yield f.MessageSaid(f.SUMMARY, text(message.get("summary")), key, at)
         else:
-            yield f.Unknown(f"message/{role or '?'}")
+            yield f.UnknownRecord(f"message/{role or '?'}")
 
     def _prompt(self, data: Mapping[str, Any], key: str, at: str | None, prompt: str) -> Iterator[Fact]:
         if not prompt.strip():
             return
         self.state["turn"] = key
-        yield f.Began(key, prompt, at, key)
-        yield f.Said(f.USER, prompt, key, at, key)
+        yield f.TurnBegan(key, prompt, at, key)
+        yield f.MessageSaid(f.USER, prompt, key, at, key)
 
     # -- the tree
 
@@ -127,9 +129,9 @@ class Reader:
             yield from found
             return
         back = self._back(data, entries)
-        first = next((fact for fact in found if isinstance(fact, f.Said)), None)
+        first = next((fact for fact in found if isinstance(fact, f.MessageSaid)), None)
         if back and first and first.role not in (f.ASSISTANT, f.REASONING, f.TOOL):
-            yield f.Rewound(when(data.get("timestamp")), back, by=first.key)
+            yield f.MessagesRewound(parse_time(data.get("timestamp")), back, by=first.key)
         # It is shown by the first that says something; whatever hangs elsewhere shows nothing of it.
         self.state["back"] = [own, back] if back and not first else None
         said = first.key if first and len(first.key) <= _LONGEST_ID else ""
@@ -159,18 +161,18 @@ class Reader:
             name = f"{key}.{n + 1}" if n else key
             if kind == "text":
                 if text(block.get("text")).strip():
-                    yield f.Said(f.ASSISTANT, text(block.get("text")), name, at, mark=mark)
+                    yield f.MessageSaid(f.ASSISTANT, text(block.get("text")), name, at, mark=mark)
             elif kind == "thinking":
                 if text(block.get("thinking")).strip():
-                    yield f.Said(f.REASONING, text(block.get("thinking")), name, at, mark=mark)
+                    yield f.MessageSaid(f.REASONING, text(block.get("thinking")), name, at, mark=mark)
             elif kind == "toolCall":
                 tool = {"id": text(block.get("id")), "name": text(block.get("name")), "input": block.get("arguments")}
-                yield f.Said(f.ASSISTANT, "", name, at, tool=tool)
+                yield f.MessageSaid(f.ASSISTANT, "", name, at, tool=tool)
             else:
-                yield f.Unknown(f"assistant/{kind or '?'}")
+                yield f.UnknownRecord(f"assistant/{kind or '?'}")
         turn = text(self.state.get("turn"))
         if turn and ending in _ENDS:
-            yield f.Settled(turn, _ENDS[ending], at, text(message.get("errorMessage"))[:300] or None)
+            yield f.TurnSettled(turn, _ENDS[ending], at, text(message.get("errorMessage"))[:300] or None)
 
 
 _ACTS = {
@@ -187,9 +189,9 @@ _ACTS = {
 def _copies(found: Iterable[Fact]) -> Iterator[Fact]:
     """They count where they were copied from."""
     for fact in found:
-        if isinstance(fact, f.Said):
+        if isinstance(fact, f.MessageSaid):
             yield fact._replace(mark=f.COPIED, turn="")
-        elif not isinstance(fact, (f.Began, f.Settled, f.Rewound, f.Signal)):
+        elif not isinstance(fact, (f.TurnBegan, f.TurnSettled, f.MessagesRewound, f.Signal)):
             yield fact
 
 
@@ -222,7 +224,7 @@ def _flat(content: object) -> str:
     return "\n".join(filter(None, shown))
 
 
-def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.Said:
+def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.MessageSaid:
     said = _flat(message.get("content"))
     tool: dict[str, Any] = {
         "id": text(message.get("toolCallId")),
@@ -232,7 +234,7 @@ def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.Said:
     code = count(table(message.get("details")).get("exitCode"))
     if code is not None:
         tool["exit_code"] = code
-    return f.Said(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if f.PACK in said else "")
+    return f.MessageSaid(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if f.PACK in said else "")
 
 
 def _tokens(value: object) -> Mapping[str, int] | None:

@@ -26,7 +26,7 @@ from typing import Any
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.gemini.reader import ACKNOWLEDGED, apart, call, ident, output, parts, words
-from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+from dreamkeep.agents.shared.values import count, digest, items, parse_time, table, text
 
 _HOOK_TAGS = ("qwen:user-prompt-submit-context", "qwen:session-start-context")
 #: System records that say nothing of the conversation.
@@ -65,7 +65,7 @@ class Reader:
     def _record(self, data: Mapping[str, Any], subagent: bool) -> Iterator[Fact]:
         kind, subtype = text(data.get("type")), text(data.get("subtype"))
         key = ident(data.get("uuid")) or digest(kind, repr(data.get("timestamp")), repr(data.get("message")))
-        at = when(data.get("timestamp"))
+        at = parse_time(data.get("timestamp"))
         copied = isinstance(data.get("forkedFrom"), Mapping)
         if kind in ("user", "assistant", "tool_result", "system"):
             yield from self._about(data, subagent, at)
@@ -81,16 +81,18 @@ class Reader:
         elif kind == "system":
             facts = self._system(data, subtype, key, at)
         else:
-            facts = iter((f.Unknown(kind or next((name for name in data if isinstance(name, str)), "empty")),))
+            facts = iter((f.UnknownRecord(kind or next((name for name in data if isinstance(name, str)), "empty")),))
         yield from _copies(facts) if copied else facts
 
     # -- where it runs, where it comes from
 
     def _about(self, data: Mapping[str, Any], subagent: bool, at: str | None) -> Iterator[Fact]:
-        placed = f.Placed(text(data.get("cwd")), text(data.get("gitBranch")), text(data.get("model")), text(data.get("version")))
+        placed = f.SessionPlaced(
+            text(data.get("cwd")), text(data.get("gitBranch")), text(data.get("model")), text(data.get("version"))
+        )
         # A record without a model says nothing against the last one.
-        known = f.Placed(*self.state.get("placed", ("", "", "", "")))
-        now = f.Placed(*(digest(new)[:8] if new else old for new, old in zip(placed, known, strict=True)))
+        known = f.SessionPlaced(*self.state.get("placed", ("", "", "", "")))
+        now = f.SessionPlaced(*(digest(new)[:8] if new else old for new, old in zip(placed, known, strict=True)))
         if now != known:
             self.state["placed"] = list(now)
             yield placed
@@ -121,14 +123,14 @@ class Reader:
         prompt = by_user and (not subtype or (subagent and subtype == "agent_launch_prompt"))
         if said and prompt:
             self._prompted(data, key)
-            yield f.Began(key, said, at, key)
-            yield f.Said(f.USER, said, key, at, key)
+            yield f.TurnBegan(key, said, at, key)
+            yield f.MessageSaid(f.USER, said, key, at, key)
         elif said and by_user and subtype == "mid_turn_user_message":
-            yield f.Said(f.USER, said, key, at)
+            yield f.MessageSaid(f.USER, said, key, at)
         elif said:
-            yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
+            yield f.MessageSaid(f.SYSTEM, said, key, at, mark=f.META)
         for n, context in enumerate(hooks):
-            yield f.Said(f.SYSTEM, context, f"{key}#hook{n}", at, mark=f.HOOK)
+            yield f.MessageSaid(f.SYSTEM, context, f"{key}#hook{n}", at, mark=f.HOOK)
 
     def _prompted(self, data: Mapping[str, Any], key: str) -> None:
         if isinstance(data.get("forkedFrom"), Mapping):
@@ -141,18 +143,18 @@ class Reader:
         found = parts(table(data.get("message")).get("parts"))
         thoughts = [text(part.get("text")) for part in found if part.get("thought")]
         if thinking := "".join(thoughts).strip():
-            yield f.Said(f.REASONING, thinking, f"{key}#thought", at)
+            yield f.MessageSaid(f.REASONING, thinking, f"{key}#thought", at)
         if said := "".join(words(found)).strip():
-            yield f.Said(f.ASSISTANT, said, key, at)
+            yield f.MessageSaid(f.ASSISTANT, said, key, at)
         calls = [table(part.get("functionCall")) for part in found if "functionCall" in part]
         for n, one in enumerate(calls):
             yield call(one, f"{key}#call{n}", at)
         turn = self.state.get("turn")
         if said and not calls and turn:
             self.state["over"] = turn
-            yield f.Settled(turn, "completed", at)
+            yield f.TurnSettled(turn, "completed", at)
         elif calls and turn and self.state.pop("over", None) == turn:
-            yield f.Settled(turn, "started", at)  # those words were not the last ones
+            yield f.TurnSettled(turn, "started", at)  # those words were not the last ones
 
     def _results(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         about = table(data.get("toolCallResult"))
@@ -166,14 +168,14 @@ class Reader:
             native = ident(one.get("id")) or ident(about.get("callId")) or f"{key}#{n}"
             said, error = output(one.get("response"))
             tool = {"id": native, "name": text(one.get("name")), "error": error or status in ("error", "cancelled")}
-            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
+            yield f.MessageSaid(f.TOOL, said, f"{native}#result", at, tool=tool)
         native = ident(about.get("callId"))
         if not found and native:
             said = "".join(words(parts(table(data.get("message")).get("parts")))) or output(about.get("result"))[0]
             tool = {"id": native, "name": text(about.get("name")), "error": status in ("error", "cancelled")}
-            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
+            yield f.MessageSaid(f.TOOL, said, f"{native}#result", at, tool=tool)
         elif not found:
-            yield f.Unknown("tool_result")
+            yield f.UnknownRecord("tool_result")
 
     # -- system records
 
@@ -182,7 +184,7 @@ class Reader:
         if subtype == "chat_compression":
             yield from self._compressed(payload, key, at)
         elif subtype == "custom_title":
-            yield f.Titled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
+            yield f.SessionTitled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
         elif subtype == "parent_session":
             parent = ident(payload.get("parentSessionId"))
             if parent:
@@ -192,19 +194,19 @@ class Reader:
         elif subtype == "rewind":
             yield from self._rewound(data, key, at)
         elif subtype == "session_model":
-            yield f.Placed(model=text(payload.get("modelId")))
+            yield f.SessionPlaced(model=text(payload.get("modelId")))
         elif subtype == "slash_command":
             yield from self._command(payload, key, at)
         elif subtype == "notification":
             if said := text(payload.get("displayText")):
-                yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
+                yield f.MessageSaid(f.SYSTEM, said, key, at, mark=f.META)
         elif subtype not in _SILENT:
-            yield f.Unknown(f"system/{subtype}")
+            yield f.UnknownRecord(f"system/{subtype}")
 
     def _command(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         command, done = text(payload.get("rawCommand")), payload.get("phase") == "result"
         if command and not done:
-            yield f.Said(f.SYSTEM, command, key, at, mark=f.META)
+            yield f.MessageSaid(f.SYSTEM, command, key, at, mark=f.META)
         if command.partition(" ")[0] not in _COMPRESS:
             return
         if done:
@@ -228,7 +230,7 @@ class Reader:
         # Without an id on the prompt it can only be the turn that is going on.
         if turn and state and (not prompt or prompt == ident(payload.get("promptId"))):
             reason = text(table(payload.get("error")).get("message")) or text(payload.get("stopReason"))
-            yield f.Settled(turn, state, when(payload.get("endedAt")) or at, reason[:200] or None)
+            yield f.TurnSettled(turn, state, parse_time(payload.get("endedAt")) or at, reason[:200] or None)
 
     def _rewound(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         below = ident(data.get("parentUuid"))
@@ -238,16 +240,16 @@ class Reader:
         if taken is None:
             yield f.Boundary("rewind", at, key)
         else:
-            yield f.Rewound(at, prompts[taken][1])
+            yield f.MessagesRewound(at, prompts[taken][1])
             self.state["prompts"] = prompts[:taken]
 
 
 def _copies(facts: Iterable[Fact]) -> Iterator[Fact]:
     """Of what a branch copied only the words, marked; its turns and compactions count where it comes from."""
     for fact in facts:
-        if isinstance(fact, f.Said):
+        if isinstance(fact, f.MessageSaid):
             yield fact._replace(mark=f.COPIED, turn="")
-        elif isinstance(fact, (f.Titled, f.Unknown)):
+        elif isinstance(fact, (f.SessionTitled, f.UnknownRecord)):
             yield fact
 
 
@@ -263,7 +265,7 @@ def _compressed(payload: Mapping[str, Any], key: str, at: str | None) -> Iterato
     yield f.Signal("transcript", "failed" if failed else "completed", at, key, before=before, after=after)
     summary = _summary(history)
     if summary and not failed:
-        yield f.Said(f.SUMMARY, summary, key, at)
+        yield f.MessageSaid(f.SUMMARY, summary, key, at)
 
 
 def _summary(history: list[Mapping[str, Any]]) -> str:

@@ -25,20 +25,20 @@ from dreamkeep.agents.facts import (
     ASSISTANT,
     TOOL,
     USER,
-    Began,
     Boundary,
-    Closed,
     Fact,
-    Odd,
-    Placed,
+    MessageSaid,
+    OddRecord,
     Record,
-    Said,
-    Settled,
+    SessionClosed,
+    SessionPlaced,
+    SessionTitled,
     Signal,
-    Titled,
-    Unknown,
+    TurnBegan,
+    TurnSettled,
+    UnknownRecord,
 )
-from dreamkeep.agents.shared.values import digest, items, table, text, when
+from dreamkeep.agents.shared.values import digest, items, parse_time, table, text
 
 # What a hook's event means, whatever the agent calls it.
 START, PROMPT, ANSWER, CALL, RESULT = "start", "prompt", "answer", "call", "result"
@@ -83,15 +83,15 @@ class Reader:
     def read(self, record: Record) -> Iterable[Fact]:
         data = record.data
         if not isinstance(data, Mapping):
-            return [Odd("hook", f"the payload of {record.name[:60] or 'a hook'} is no JSON object")]
+            return [OddRecord("hook", f"the payload of {record.name[:60] or 'a hook'} is no JSON object")]
         name = record.name or text(data.get("hook_event_name"))
         what = meaning(name)
         if not what:
-            return [Unknown(f"hook {name[:60]}")]
+            return [UnknownRecord(f"hook {name[:60]}")]
         act = _ACTS.get(what)
         if act is None or (text(data.get("agent_id")) and what != END):
             return []  # nothing to say; or of a subagent, whose words are its own transcript's
-        said = act(data, when(data.get("timestamp")) or record.at or None)
+        said = act(data, parse_time(data.get("timestamp")) or record.at or None)
         if what == START and text(data.get("source")) == "clear" and self.state.get("prompted"):
             said = [*said, Boundary("clear", record.at or None, digest("hook", "clear", record.at))]
         if what == PROMPT and said:
@@ -109,7 +109,7 @@ def _placed(data: Mapping[str, Any]) -> list[Fact]:
     cwd = text(data.get("cwd")) or text(info.get("directory"))
     model = text(data.get("model")) or text(extra.get("model"))
     version = text(info.get("version"))
-    return [Placed(cwd, "", model, version)] if cwd or model or version else []
+    return [SessionPlaced(cwd, "", model, version)] if cwd or model or version else []
 
 
 def _start(data: Mapping[str, Any], at: str | None) -> list[Fact]:
@@ -134,7 +134,7 @@ def _prompt(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     # Where the agent names no turn, two prompts with the same words are told apart by when they came.
     key = digest("hook", "prompt", turn or at or "", prompt)
     turn = turn or key
-    return [*_placed(data), Began(turn, prompt, at, key), Said(USER, prompt, key, at, turn)]
+    return [*_placed(data), TurnBegan(turn, prompt, at, key), MessageSaid(USER, prompt, key, at, turn)]
 
 
 def _answer(data: Mapping[str, Any], at: str | None) -> list[Fact]:
@@ -143,25 +143,25 @@ def _answer(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     said = text(data.get("last_assistant_message")) or text(extra.get("assistant_response"))
     facts: list[Fact] = []
     if said.strip():
-        facts.append(Said(ASSISTANT, said, digest("hook", "answer", turn or at or "", said), at, turn))
+        facts.append(MessageSaid(ASSISTANT, said, digest("hook", "answer", turn or at or "", said), at, turn))
     # Hermes tells of the turn's end by itself, and how it ended.
-    return facts if "assistant_response" in extra else [*facts, Settled(turn, "completed", at)]
+    return facts if "assistant_response" in extra else [*facts, TurnSettled(turn, "completed", at)]
 
 
 def _turn_end(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     extra = table(data.get("extra"))
     if extra.get("interrupted") is True:
         return _interrupted(data, at)
-    return [Settled(_turn(data), "failed" if extra.get("completed") is False else "completed", at)]
+    return [TurnSettled(_turn(data), "failed" if extra.get("completed") is False else "completed", at)]
 
 
 def _failed(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     error = data.get("error")
-    return [Settled(_turn(data), "failed", at, text(error) or text(table(error).get("message")) or None)]
+    return [TurnSettled(_turn(data), "failed", at, text(error) or text(table(error).get("message")) or None)]
 
 
 def _interrupted(data: Mapping[str, Any], at: str | None) -> list[Fact]:
-    return [Settled(_turn(data), "interrupted", at)]
+    return [TurnSettled(_turn(data), "interrupted", at)]
 
 
 def _tool(data: Mapping[str, Any]) -> tuple[str, str]:
@@ -184,7 +184,7 @@ def _call(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     given = next((place[key] for place, key in places if place.get(key) is not None), None)
     if not id or given is None:
         return []
-    return [Said(ASSISTANT, "", digest("hook", "call", id), at, _turn(data), {"id": id, "name": name, "input": given})]
+    return [MessageSaid(ASSISTANT, "", digest("hook", "call", id), at, _turn(data), {"id": id, "name": name, "input": given})]
 
 
 def _result(data: Mapping[str, Any], at: str | None) -> list[Fact]:
@@ -201,7 +201,7 @@ def _result(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     if isinstance(code, int) and not isinstance(code, bool):
         tool["exit_code"] = code
     # With the call itself, which is the same message again where a hook before it was heard: not everybody installs both.
-    return [*_call(data, at), Said(TOOL, _output(response), digest("hook", "result", id), at, _turn(data), tool)]
+    return [*_call(data, at), MessageSaid(TOOL, _output(response), digest("hook", "result", id), at, _turn(data), tool)]
 
 
 def _flagged(response: Mapping[str, Any]) -> bool:
@@ -239,12 +239,12 @@ def _compacted(data: Mapping[str, Any], at: str | None) -> list[Fact]:
 
 
 def _end(data: Mapping[str, Any], at: str | None) -> list[Fact]:
-    return [Closed(at, text(data.get("reason")) or text(table(data.get("extra")).get("reason")))]
+    return [SessionClosed(at, text(data.get("reason")) or text(table(data.get("extra")).get("reason")))]
 
 
 def _read_notice(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     title = text(table(data.get("info")).get("title"))
-    return [Titled(title)] if title and not title.startswith(_NO_TITLE) else []
+    return [SessionTitled(title)] if title and not title.startswith(_NO_TITLE) else []
 
 
 _ACTS = {

@@ -87,7 +87,7 @@ class Reader:
             if is_prompt(item) and (not known or turn.get("answered", True)):
                 yield from _left(turn, at) if known else ()
                 turn, known = self._begin(run, key), True
-                yield f.Began(key, words_in(item.get("content")), at, key)
+                yield f.TurnBegan(key, words_in(item.get("content")), at, key)
             elif text(item.get("type")) not in ("", "message") or is_answer(item):
                 turn["answered"], turn["last"] = True, _last(item)
             yield from _make_messages(item, key, at, text(turn.get("turn")), "")
@@ -107,17 +107,17 @@ class Reader:
         return runs[run]
 
     def _popped(self, key: str, at: str | None) -> Iterator[Fact]:
-        yield f.Rewound(at, key, only=True)
+        yield f.MessagesRewound(at, key, only=True)
         runs: dict[str, dict[str, Any]] = self.state.get("runs", {})
         for run, turn in list(runs.items()):
             if turn.get("turn") == key:
                 runs[run] = {}
-                yield f.Settled(key, "cancelled", at, "its prompt was taken back")
+                yield f.TurnSettled(key, "cancelled", at, "its prompt was taken back")
 
     def _over(self, run: str, state: str, reason: str, at: str | None) -> Iterator[Fact]:
         turn = self.state.get("runs", {}).get(run, {})
         if turn.get("turn") and not turn.get("done"):
-            yield f.Settled(turn["turn"], state, at, reason or (_NO_ANSWER if state == "interrupted" else None))
+            yield f.TurnSettled(turn["turn"], state, at, reason or (_NO_ANSWER if state == "interrupted" else None))
 
 
 def _last(item: Item) -> str:
@@ -127,44 +127,46 @@ def _last(item: Item) -> str:
 def _left(turn: dict[str, Any], at: str | None) -> Iterator[Fact]:
     """The user says something new: was that turn answered?"""
     if turn.get("turn") and not turn.get("done"):
-        yield from _settled(turn, at) if turn["last"] == "answer" else [f.Settled(turn["turn"], "interrupted", at, _NO_ANSWER)]
+        yield from (
+            _settled(turn, at) if turn["last"] == "answer" else [f.TurnSettled(turn["turn"], "interrupted", at, _NO_ANSWER)]
+        )
 
 
 def _settled(turn: dict[str, Any], at: str | None) -> Iterator[Fact]:
     done = turn.get("last") == "answer"
     if turn.get("turn") and done != bool(turn.get("done")):
         turn["done"] = done
-        yield f.Settled(turn["turn"], "completed" if done else "started", at)
+        yield f.TurnSettled(turn["turn"], "completed" if done else "started", at)
 
 
 def _make_messages(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
     kind = text(item.get("type"))
     if _is_message(item) and item.get("role"):
         role = _ROLES.get(text(item.get("role")), f.SYSTEM)
-        yield f.Said(role, words_in(item.get("content")), key, at, turn, mark=mark)
+        yield f.MessageSaid(role, words_in(item.get("content")), key, at, turn, mark=mark)
     elif kind == "reasoning":
         words = words_in([*items(item.get("summary")), *items(item.get("content"))])
         if words:
-            yield f.Said(f.REASONING, words, key, at, turn, mark=mark)
+            yield f.MessageSaid(f.REASONING, words, key, at, turn, mark=mark)
     elif kind.endswith("_call"):
         yield from _call(item, kind, key, at, turn, mark)
     elif is_result(item):
         words, known = _result(item.get("output"))
-        yield f.Said(f.TOOL, words, key, at, turn, {"id": _id(item), **known}, mark)
+        yield f.MessageSaid(f.TOOL, words, key, at, turn, {"id": _id(item), **known}, mark)
     elif kind not in ("compaction", "item_reference"):
-        yield f.Unknown(kind or "item")
+        yield f.UnknownRecord(kind or "item")
 
 
 def _call(item: Item, kind: str, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
     asked = next((arguments(item[name]) for name in _ASKED if item.get(name) is not None), None)
     name = text(item.get("name")) or kind.removesuffix("_call")
-    yield f.Said(f.ASSISTANT, "", key, at, turn, {"id": _id(item), "name": name, "input": asked}, mark)
+    yield f.MessageSaid(f.ASSISTANT, "", key, at, turn, {"id": _id(item), "name": name, "input": asked}, mark)
     # Tools that run at the model's own place have their result in the call.
     output, problem = item.get("output"), item.get("error")
     if kind != "function_call" and (output is not None or problem):
         words, known = _result(output if output is not None else problem)
         tool = {"id": _id(item), "name": name, **known, **({"error": True} if problem else {})}
-        yield f.Said(f.TOOL, words, f"{key}.result", at, turn, tool, mark, key)
+        yield f.MessageSaid(f.TOOL, words, f"{key}.result", at, turn, tool, mark, key)
 
 
 def _id(item: Item) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dreamkeep.agents.facts import Fact, Rewound
+from dreamkeep.agents.facts import Fact, MessagesRewound
 
 _REMEMBERED = 64
 
@@ -20,4 +20,4 @@ def taken_back(state: dict[str, Any], turns: int, at: str | None) -> list[Fact]:
     prompts = state.get("prompts", [])
     key = prompts[-turns] if turns <= len(prompts) else ""
     state["prompts"] = prompts[:-turns]
-    return [Rewound(at, key, turns)]
+    return [MessagesRewound(at, key, turns)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dreamkeep.agents.facts import Fact, Record, Unknown
+from dreamkeep.agents.facts import Fact, Record, UnknownRecord
 from dreamkeep.agents.shared.values import table, text
 
 
@@ -15,4 +15,4 @@ class Reader:
 
     def read(self, record: Record) -> Iterator[Fact]:
         if record.data is not None or record.text.strip():
-            yield Unknown(text(table(record.data).get("type")) or record.name or record.channel)
+            yield UnknownRecord(text(table(record.data).get("type")) or record.name or record.channel)

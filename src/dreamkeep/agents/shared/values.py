@@ -13,7 +13,7 @@ _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}
 _MS_FROM = 10**11  # seconds since 1970 stay below this for three thousand years
 
 
-def when(value: object) -> str | None:
+def parse_time(value: object) -> str | None:
     """RFC 3339, UTC, microseconds, from ISO text or from seconds or milliseconds since 1970; None when it is no time."""
     try:
         if isinstance(value, str):

@@ -28,7 +28,7 @@ from dreamkeep.agents.shared.talk import (
     clean,
     moment,
 )
-from dreamkeep.agents.shared.values import when
+from dreamkeep.agents.shared.values import parse_time
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, title_of
 
@@ -89,7 +89,7 @@ def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[TalkStep]:
             continue
         text = clean(message.text)
         lost[SURROGATES] += text != message.text
-        at = when(message.at) or ""
+        at = parse_time(message.at) or ""
         tool = message.tool or {}
         if message.role == f.TOOL:
             beside = {"beside": True} if tool.get("file") else {}
@@ -235,7 +235,7 @@ def _ordered(
 
 
 def _timed(steps: list[TalkStep], started: str, lost: Losses) -> Iterator[TalkStep]:
-    known = next((step.at for step in steps if step.at), "") or when(started) or _EPOCH
+    known = next((step.at for step in steps if step.at), "") or parse_time(started) or _EPOCH
     least = moment(known)
     for n, step in enumerate(steps):
         at = moment(step.at) if step.at else least

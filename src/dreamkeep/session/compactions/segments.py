@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.agents.facts import Began, Boundary, Fact, Owner, Settled, Signal
+from dreamkeep.agents.facts import Boundary, Fact, Owner, Signal, TurnBegan, TurnSettled
 from dreamkeep.session.compactions import compaction as c
 from dreamkeep.session.compactions.compaction import Compaction, Moment, Place
 from dreamkeep.session.compactions.pairing import Pairing
@@ -125,10 +125,10 @@ class Folding:
             self._pairing.hear(fact, self._moment(fact, at))
         elif isinstance(fact, Boundary):
             self._pairing.changed(fact.reason, fact.id, self._moment(None, at))
-        elif isinstance(fact, Began):
+        elif isinstance(fact, TurnBegan):
             if fact.turn not in self._settled:
                 self._turn, self._began = fact.turn, place
-        elif isinstance(fact, Settled):
+        elif isinstance(fact, TurnSettled):
             self._settle(fact, at)
         elif isinstance(fact, Owner):
             self._own(fact, at)
@@ -143,7 +143,7 @@ class Folding:
             self._pairing.bound(place)
             self._spoken = place
 
-    def _settle(self, fact: Settled, at: str) -> None:
+    def _settle(self, fact: TurnSettled, at: str) -> None:
         turn = fact.turn or self._turn
         self._pairing.settled(turn, fact.at or at or None)
         if turn == self._turn:
