@@ -228,7 +228,7 @@ def needed_by(file: Path) -> set[str]:
 OLD_RINGS = {
     f"dreamkeep.{module}"
     for module in (
-        *("capture.ingest", "capture.ingest_rows", "capture.ingest_shared", "recovery.repair.ledger", "recovery.repair.mending"),
+        *("capture.ingest", "capture.ingest_rows", "capture.ingest_shared"),
         *("dream.session_run", "dream.run", "surfaces.cli.tour", "surfaces.cli.verbs"),
     )
 }

@@ -19,8 +19,8 @@ from dreamkeep.agents.hermes_webui.recovery.audit import audit_webui
 from dreamkeep.agents.hermes_webui.recovery.rows import read_database_session, sidecar
 from dreamkeep.host import RealHost, make_folders, read_file, replace_file
 from dreamkeep.recovery.faults import CLASSES
+from dreamkeep.recovery.repair.context import RepairContext
 from dreamkeep.recovery.repair.ledger import Ledger
-from dreamkeep.recovery.repair.mending import Mending
 from tests.agents.hermes_webui import document, said
 from tests.agents.webui_home import T0, Web, talk
 from tests.capture.test_ingest import home_with
@@ -364,12 +364,12 @@ class _Late(Ledger):
         return number
 
 
-def mending(root: str, web: Web, act: Callable[[], None]) -> Mending:
+def mending(root: str, web: Web, act: Callable[[], None]) -> RepairContext:
     host = RealHost()
     ledger = _Late(host, root, "0198a1b2-0000-7000-8000-000000000001")
     ledger.act = act
     unused: Any = None
-    return Mending(host, root, str(web.home), {}, (), unused, unused, ledger, unused, unused, unused)
+    return RepairContext(host, root, str(web.home), {}, (), unused, unused, ledger, unused, unused, unused)
 
 
 @pytest.mark.parametrize("act", [_orphan, _torn, _shrunk, _pending], ids=lambda act: act.__name__)
@@ -531,7 +531,7 @@ def _mend_all(host: FragileHost, undo_id: str = "0198a1b2-0000-7000-8000-0000000
     unused: Any = None
     for fault in audit_webui(host, "/keep", "/home", {}):
         ledger = Ledger(host, "/keep", undo_id + fault.cls)
-        given = Mending(host, "/keep", "/home", {}, (), unused, unused, ledger, unused, unused, unused)
+        given = RepairContext(host, "/keep", "/home", {}, (), unused, unused, ledger, unused, unused, unused)
         mend_webui.ACTIONS[CLASSES[fault.cls].repair](given, fault)
         ledger.close()
 

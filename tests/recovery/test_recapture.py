@@ -120,7 +120,7 @@ def test_a_repair_that_died_before_it_said_so_is_simply_run_again(
         raise OSError(5, "the power went")
 
     with monkeypatch.context() as patched:
-        patched.setattr("dreamkeep.recovery.repair.reread.mended", dies)
+        patched.setattr("dreamkeep.recovery.repair.reread.journal_mended", dies)
         assert world.repair(apply=True)["applied"] == []
     assert world.rejoined() == world.transcript.read_bytes()
     assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()

@@ -31,11 +31,11 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
-from dreamkeep.recovery.faults import CLASSES, Fault
+from dreamkeep.recovery.faults import CLASSES, Fault, MendResult
 from dreamkeep.recovery.repair import keep as mend_keep
 from dreamkeep.recovery.repair import repair
-from dreamkeep.recovery.repair.ledger import Ledger, folders
-from dreamkeep.recovery.repair.mending import Looking, MendResult
+from dreamkeep.recovery.repair.context import PlanContext
+from dreamkeep.recovery.repair.ledger import Ledger, repair_ids
 from dreamkeep.recovery.repair.undo import undo as take_back
 from tests.conftest import Ran
 from tests.helpers.faults import Dying, FragileHost, PowerCut, cut_at_every_step
@@ -887,7 +887,7 @@ def test_a_fault_that_can_not_be_mended_now_hinders_no_other(world: World) -> No
 def _acted_on(world: World, faults: list[Fault]) -> list[MendResult]:
     """What was seen a while ago, mended now."""
     with Keep.open(world.root):
-        where = Looking(HOST, world.root, str(world.home), {}, ())
+        where = PlanContext(HOST, world.root, str(world.home), {}, ())
         wired = repair.Repair(where, AuditReport, alive=lambda owner: False, rebuild=lambda: None)  # type: ignore[arg-type]
         with wired._at_work() as mending:
             return [repair.actions()[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
@@ -1202,7 +1202,7 @@ def test_a_hook_call_is_journaled_once_after_a_drain_that_died_at_any_step_was_u
         if drained:
             with Keep.open(world.root) as keep:
                 keep.drain()
-        for undo_id in folders(HOST, world.root):
+        for undo_id in repair_ids(HOST, world.root):
             world.repair(undo=undo_id)
         world.repair(apply=True)
         assert _all_calls(world) == [call.name], at
@@ -1247,7 +1247,7 @@ def _torn_journals() -> FragileHost:
 
 
 def _repair_on(host: FragileHost) -> repair.RepairResult:
-    looking = Looking(host, "/keep", "/home", {}, ())
+    looking = PlanContext(host, "/keep", "/home", {}, ())
 
     def look() -> AuditReport:
         return audit(host, "/keep", home="/home", environment={})

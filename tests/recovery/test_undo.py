@@ -168,10 +168,10 @@ def test_a_repair_is_found_by_a_unique_beginning_of_its_id_and_by_nothing_else(t
     host, root = RealHost(), str(tmp_path)
     with at_work(host, root) as (notes, _):
         notes.publish(f"{root}/a", b"a")
-    assert undo.which(host, root, notes.id[:20]) == notes.id
+    assert undo.find_repair(host, root, notes.id[:20]) == notes.id
     for text in ("", "zzz", "../x"):
         with pytest.raises(NotFound):
-            undo.which(host, root, text)
+            undo.find_repair(host, root, text)
 
 
 # -- journals
@@ -348,7 +348,7 @@ def test_a_repair_that_dies_at_any_step_can_be_undone_and_nothing_is_lost(loss: 
     expected = tree(_prepared(), ROOT)
     for at, host in cut_at_every_step(lambda _: _prepared(), _change_everything):
         host = host.reboot(loss, seed=at)
-        for undo_id in ledger.folders(host, ROOT):
+        for undo_id in ledger.repair_ids(host, ROOT):
             assert refused(undo.undo(host, ROOT, undo_id)) == {}, at
         left = tree(host, ROOT)
         assert {path: data for path, data in left.items() if path in expected} == expected, at
@@ -362,7 +362,7 @@ def test_an_undo_that_dies_at_any_step_is_simply_run_again(how: str) -> None:
         host = _prepared()
         expected = tree(host, ROOT)
         _change_everything(host)
-        [undo_id] = ledger.folders(host, ROOT)
+        [undo_id] = ledger.repair_ids(host, ROOT)
         host.plan(at, how)
         try:
             undo.undo(host, ROOT, undo_id)

@@ -18,7 +18,7 @@ from dreamkeep.memory.memory import PAGES
 from dreamkeep.recovery.audit.dreams import left_alone
 from dreamkeep.recovery.delete.delete import ASIDE, INTENTS
 from dreamkeep.recovery.faults import counted
-from dreamkeep.recovery.isolate import TROUBLE, why
+from dreamkeep.recovery.isolate import TROUBLE, describe_error
 from dreamkeep.recovery.repair.ledger import PREFIX
 from dreamkeep.session import raw
 
@@ -158,7 +158,7 @@ def guarded(name: str, look: Callable[[], Iterable[dict[str, Any]]]) -> list[dic
     except DreamkeepError as problem:
         return [_entry(name, False, f"{problem.what} ({problem.where})", problem.next)]
     except TROUBLE as problem:
-        return [_entry(name, False, f"can't check: {why(problem)}", "Check that this user can read the keep.")]
+        return [_entry(name, False, f"can't check: {describe_error(problem)}", "Check that this user can read the keep.")]
 
 
 def _entry(check: str, ok: bool, what: str, step: str = "") -> dict[str, Any]:

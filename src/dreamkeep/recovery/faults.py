@@ -170,6 +170,20 @@ class Fault(NamedTuple):
         return {**answer, "session": self.session} if self.session else answer
 
 
+class MendResult(NamedTuple):
+    """What the repair of one fault came to. `why`: the reason when it was not mended."""
+
+    mended: bool
+    why: str = ""
+
+
+MENDED = MendResult(True)
+
+
+def not_mended(why: str) -> MendResult:
+    return MendResult(False, why)
+
+
 def fault(
     cls: str,
     where: str,

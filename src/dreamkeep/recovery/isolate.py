@@ -1,4 +1,4 @@
-"""One bad item never hides another: what goes wrong while one is looked at becomes a fault of that one, and the others go on."""
+"""One bad item never hides another: an error while one is checked becomes a fault of that item, and the others go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dreamkeep.recovery.faults import Fault
 
 T = TypeVar("T")
 
-#: What looking may raise: the system's refusals, our own, and what foreign or damaged data does to code that believes in it.
+#: What a check may raise: refusals of the system, our own errors, and what foreign or damaged data does to code that trusts it.
 TROUBLE = (
     OSError,
     DreamkeepError,
@@ -26,23 +26,23 @@ TROUBLE = (
 )
 
 
-def check_each(things: Iterable[T], look: Callable[[T], Iterable[Fault]], told: Callable[[T, str], Fault]) -> Iterator[Fault]:
-    """The faults of every thing. `told` makes a fault of what could not be looked at, and why."""
-    for thing in things:
+def check_each(items: Iterable[T], check: Callable[[T], Iterable[Fault]], failed: Callable[[T, str], Fault]) -> Iterator[Fault]:
+    """The faults of every item. `failed` makes a fault of an item that could not be checked, and the reason."""
+    for item in items:
         try:
-            yield from look(thing)
+            yield from check(item)
         except TROUBLE as problem:
             raise_if_index(problem)
-            yield told(thing, why(problem))
+            yield failed(item, describe_error(problem))
 
 
 def raise_if_index(problem: BaseException) -> None:
-    """The index is nobody's fault that is looked at with its help: whoever opened it must know."""
+    """An error of the index is no fault of the item that was checked with its help: the caller must know."""
     if isinstance(problem, DreamkeepError) and problem.where.endswith(f"/{FILE}"):
         raise problem
 
 
-def why(problem: BaseException) -> str:
+def describe_error(problem: BaseException) -> str:
     if isinstance(problem, DreamkeepError):
         return problem.what
     if isinstance(problem, OSError):

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.agents import registry
 from dreamkeep.host import Host
-from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.repair.mending import Looking, Mending, MendResult
+from dreamkeep.recovery.faults import Fault, MendResult
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 
 Row = Mapping[str, Any]
 #: Rows by their table.
@@ -44,8 +44,8 @@ class RowStore(Protocol):
 class Mender(Protocol):
     """Repairs by the names in `faults.py` (see `mending.py`)."""
 
-    ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]]
-    CHECKS: Mapping[str, Callable[[Looking, Fault], str]]
+    ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]]
+    CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]]
 
 
 class OwnStore(Mender, Protocol):

@@ -26,8 +26,8 @@ from dreamkeep.journal.witness import Witness
 from dreamkeep.recovery.audit.journals import JournalAudit
 from dreamkeep.recovery.audit.keep import Keeping
 from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as, seen_from
-from dreamkeep.recovery.isolate import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.repair.mending import Looking
+from dreamkeep.recovery.isolate import TROUBLE, describe_error, raise_if_index
+from dreamkeep.recovery.repair.context import PlanContext
 from dreamkeep.recovery.repair.movable import why_not
 from dreamkeep.recovery.repair.reread import promised
 
@@ -123,7 +123,7 @@ def audit(
     faults += _stores(host, root, home, environment, deep, checked, cache)
     locks: dict[str, str] = {}
     faults = [_as_it_is_locked(host, root, one, locks) for one in faults]
-    looking = Looking(host, root, home, environment, ())
+    looking = PlanContext(host, root, home, environment, ())
     named = [(_as_it_looks(host, seen_from(root, one)), _as_it_looks(host, one)) for one in faults]
     # A version before named them by the whole path, and what was accepted then is accepted.
     left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
@@ -153,7 +153,7 @@ def _witness(host: Host, root: str) -> Witness:
     try:
         return witness.load(host, root)
     except OSError as problem:
-        return Witness({}, {}, 0, why(problem))
+        return Witness({}, {}, 0, describe_error(problem))
 
 
 def _misset(path: str, reason: str) -> Fault:
@@ -206,7 +206,7 @@ def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sou
     except Busy:
         pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
     except (DreamkeepError, OSError) as problem:
-        wrong = Keeping(host, root, environment).unusable(why(problem))
+        wrong = Keeping(host, root, environment).unusable(describe_error(problem))
     found = look(None)
     return found._replace(faults=[*found.faults, wrong]) if wrong else found
 
@@ -280,7 +280,7 @@ def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list
         cls, place = _CHECKS[name]
         where = f"{root}/{place}" if place else root
         unsafe = "Make it readable."
-        reason = why(problem)
+        reason = describe_error(problem)
         found.append(
             fault(cls, where, f"it can't be checked: {reason}", key=name, unsafe=unsafe, path=where, why=reason, journal="")
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.sources.content import SourceCursor
     from dreamkeep.capture.sources.source_cache import Cache
     from dreamkeep.memory.memory import Memory
-    from dreamkeep.recovery.repair.ledger import Taken
+    from dreamkeep.recovery.repair.ledger import TakenFrames
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class JournalAudit:
         self._witness = witness
         self._seen = self._seen_now = witness.seen if witness.size or not store else _seen_by(store)
         #: What undos took off journals; looked up when something is missed.
-        self._taken: Taken | None = None
+        self._taken: TakenFrames | None = None
         self.dead = set(store.tombstones()) if store else set()
         self.accepted = store.accepted() if store else set()
         #: Of the sessions whose journals are not as they were when they were indexed.
@@ -207,9 +207,9 @@ class JournalAudit:
     def _is_no_loss(self, name: str, session: str, frame: tuple[int, str]) -> bool:
         """Whether a frame is gone because its session was deleted, or because an undo took it off."""
         if self._taken is None:
-            from dreamkeep.recovery.repair.ledger import all_taken_off
+            from dreamkeep.recovery.repair.ledger import read_all_taken_frames
 
-            self._taken = all_taken_off(self._host, self._root)
+            self._taken = read_all_taken_frames(self._host, self._root)
         return frame in self._taken.get(name, ()) or self._deleted_since(session)
 
     def _is_seen(self, one: Sighting) -> bool:

@@ -287,7 +287,7 @@ class Keeping:
     def _ledger(self, name: str) -> Iterator[Fault]:
         from dreamkeep.recovery.repair import ledger  # only where something was ever repaired
 
-        ledger.notes(self._host, self._root, name.removeprefix(ledger.PREFIX))
+        ledger.read_notes(self._host, self._root, name.removeprefix(ledger.PREFIX))
         yield from ()
 
     def _no_ledger(self, name: str, why: str) -> Fault:

@@ -192,9 +192,9 @@ def _remove_view_copies(host: Host, root: str) -> None:
     from dreamkeep.index.open import FILE  # whoever only finishes an append needs neither of these
     from dreamkeep.recovery.repair import ledger
 
-    for repair in ledger.folders(host, root):
+    for repair in ledger.repair_ids(host, root):
         try:
-            noted = ledger.notes(host, root, repair)
+            noted = ledger.read_notes(host, root, repair)
         except ValueError:
             continue  # torn, or not ours: what lies there is looked through like everything else
         ours = [note["before"] for note in noted if note.get("before") and _is_view(note, f"{root}/{FILE}")]

@@ -22,8 +22,8 @@ from dreamkeep.memory import page
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, DreamRun
 from dreamkeep.memory.memory import fold
 from dreamkeep.recovery.audit.dreams import DREAM_LOCK, PAGE_LOCK
-from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 
 _WAIT_S = 5.0
 _DIED = "the process that dreamed is gone"
@@ -37,8 +37,8 @@ _COUNTED = {
 }
 
 
-def _lock(mending: Mending, name: str) -> AbstractContextManager[None]:
-    return exclusive_lock(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
+def _lock(context: RepairContext, name: str) -> AbstractContextManager[None]:
+    return exclusive_lock(context.host, f"{context.root}/{name}", wait_s=_WAIT_S)
 
 
 def _read_events(host: Host, root: str) -> list[Event]:
@@ -48,30 +48,30 @@ def _read_events(host: Host, root: str) -> list[Event]:
 # -- pages
 
 
-def write_page(mending: Mending, fault: Fault) -> MendResult:
+def write_page(context: RepairContext, fault: Fault) -> MendResult:
     """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
     project, name = str(fault.about["project"]), str(fault.about["page"])
-    with _lock(mending, PAGE_LOCK):
-        last = fold(_read_events(mending.host, mending.root)).pages.get(f"{project}\0{name}")
+    with _lock(context, PAGE_LOCK):
+        last = fold(_read_events(context.host, context.root)).pages.get(f"{project}\0{name}")
         if last is None or "erased" in last or not last.get("region"):
-            return left("what was published there is unknown; `dreamkeep dream` writes the page again")
-        done = _put(mending, str(fault.about["path"]), last)
+            return not_mended("what was published there is unknown; `dreamkeep dream` writes the page again")
+        done = _put(context, str(fault.about["path"]), last)
         if done.mended and not last.get("written"):
-            mending.journals.say("", Kind.PAGE_WRITTEN, {"project": project, "path": name})
+            context.journals.say("", Kind.PAGE_WRITTEN, {"project": project, "path": name})
         return done
 
 
-def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> MendResult:
-    region, seen = str(last["region"]), mending.host.stat(path)
+def _put(context: RepairContext, path: str, last: Mapping[str, Any]) -> MendResult:
+    region, seen = str(last["region"]), context.host.stat(path)
     if seen is None:
-        mending.ledger.make_folders(os.path.dirname(path))
-        return mending.ledger.publish(path, _bytes(page.replace_region("", region)))
-    text = read_file(mending.host, path).decode("utf-8", "surrogateescape")
+        context.ledger.make_folders(os.path.dirname(path))
+        return context.ledger.publish(path, _bytes(page.replace_region("", region)))
+    text = read_file(context.host, path).decode("utf-8", "surrogateescape")
     found = page.parse(text)
     now = (found.region or "").replace("\r\n", "\n")
     if found.problem or found.region is None or now not in (region, last.get("before")):
-        return left("it has changed since")
-    return MENDED if now == region else mending.ledger.replace(path, _bytes(page.replace_region(text, region)), seen=seen)
+        return not_mended("it has changed since")
+    return MENDED if now == region else context.ledger.replace(path, _bytes(page.replace_region(text, region)), seen=seen)
 
 
 def _bytes(text: str) -> bytes:
@@ -81,10 +81,10 @@ def _bytes(text: str) -> bytes:
 # -- runs
 
 
-def end_dream(mending: Mending, fault: Fault) -> MendResult:
+def end_dream(context: RepairContext, fault: Fault) -> MendResult:
     """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
-    with _lock(mending, DREAM_LOCK):
-        mark_over(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
+    with _lock(context, DREAM_LOCK):
+        mark_over(context.host, context.root, context.journals, context.ids, str(fault.about["run"]))
     return MENDED
 
 
@@ -160,5 +160,5 @@ def _describe_failure(one: Dreamed) -> dict[str, str]:
     return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {"write_page": write_page, "end_dream": end_dream}
-CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}
+ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = {"write_page": write_page, "end_dream": end_dream}
+CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]] = {}

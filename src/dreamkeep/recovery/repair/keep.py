@@ -23,10 +23,10 @@ from dreamkeep.journal.open_state import survey
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery.audit.compare_source import carried_in, lacks
-from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 from dreamkeep.recovery.repair.movable import why_not as why_not_kept
-from dreamkeep.recovery.repair.reread import mended, recapture
+from dreamkeep.recovery.repair.reread import journal_mended, recapture
 from dreamkeep.session.raw import unpack
 from dreamkeep.session.summary import STATE_AFTER
 from dreamkeep.session.turns import INTERRUPTED, SETTLED
@@ -47,52 +47,52 @@ def session_of(fault: Fault) -> str | None:
     return session if fault.about.get("journal", name) == name else None
 
 
-def settle(mending: Mending, fault: Fault) -> MendResult:
+def settle(context: RepairContext, fault: Fault) -> MendResult:
     """As the next append would: the bytes are set aside, then cut; a line feed that is missing is added."""
     session = session_of(fault)
     if session is None:
-        return left(_NAMELESS)
-    writer = mending.journals.writer(session)
+        return not_mended(_NAMELESS)
+    writer = context.journals.writer(session)
     writer.append([])
-    if survey(mending.host, writer.folder).tail is not None:
+    if survey(context.host, writer.folder).tail is not None:
         place = {"kind": "tail", "part": fault.about["part"], "at": fault.about["at"], "size": 0}
-        mending.journals.say(session, Kind.JOURNAL_MENDED, {"faults": [place], "how": "noted"})
-    _look_where_behind(mending, session)
+        context.journals.say(session, Kind.JOURNAL_MENDED, {"faults": [place], "how": "noted"})
+    _look_where_behind(context, session)
     return MENDED
 
 
-def note(mending: Mending, fault: Fault) -> MendResult:
+def note(context: RepairContext, fault: Fault) -> MendResult:
     """Nothing is lost by it: a frame says that it was seen."""
     if session_of(fault) is None:
-        return left(_NAMELESS)
-    mended(mending, fault, "noted")
+        return not_mended(_NAMELESS)
+    journal_mended(context, fault, "noted")
     return MENDED
 
 
-def _take_again(mending: Mending, fault: Fault) -> MendResult:
-    return recapture(mending, fault) if session_of(fault) is not None else left(_NAMELESS)
+def _take_again(context: RepairContext, fault: Fault) -> MendResult:
+    return recapture(context, fault) if session_of(fault) is not None else not_mended(_NAMELESS)
 
 
-def readd(mending: Mending, fault: Fault) -> MendResult:
+def readd(context: RepairContext, fault: Fault) -> MendResult:
     """What was written under a seq that was taken already, appended again under its own id, and that it was seen to, in one."""
     session = session_of(fault)
     if session is None:
-        return left(_NAMELESS)
-    folder = mending.journals.writer(session).folder
+        return not_mended(_NAMELESS)
+    folder = context.journals.writer(session).folder
     broken: list[int] = []
-    frames = list(_frames_at(mending.host, folder, fault))
+    frames = list(_frames_at(context.host, folder, fault))
     hidden = [event for _, event in events(frames, broken)]
     if broken:
-        return left("it is one piece of several, and the others are missing")
-    if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] in _CAPTURED):
-        return left("these lines come from a transcript elsewhere; `dreamkeep ingest --again` reads it again")
-    known = {frame["id"] for frame in Reading(mending.host, folder)}
-    carried = mending.journals.writer(session).all_carried()
+        return not_mended("it is one piece of several, and the others are missing")
+    if not all(_is_here(context.host, folder, frame) for frame in frames if frame["kind"] in _CAPTURED):
+        return not_mended("these lines come from a transcript elsewhere; `dreamkeep ingest --again` reads it again")
+    known = {frame["id"] for frame in Reading(context.host, folder)}
+    carried = context.journals.writer(session).all_carried()
     lost = [event for event in hidden if event.id not in known and event.kind not in _ABOUT_SOURCES]
     again = [_without_old_words(event, carried) for event in lost if not _is_overtaken(event, carried)]
-    said = Event(mending.ids.new(), Kind.JOURNAL_MENDED, _now(mending), {"faults": [dict(fault.about["mend"])], "how": "readded"})
-    mending.ledger.will_append([event.id for event in again])
-    mending.journals.append(session, [*again, said])
+    said = Event(context.ids.new(), Kind.JOURNAL_MENDED, _now(context), {"faults": [dict(fault.about["mend"])], "how": "readded"})
+    context.ledger.will_append([event.id for event in again])
+    context.journals.append(session, [*again, said])
     return MENDED
 
 
@@ -124,62 +124,63 @@ def _without_old_words(event: Event, carried: Carry) -> Event:
     return event._replace(carry=fresh or None)
 
 
-def finish_compress(mending: Mending, fault: Fault) -> MendResult:
+def finish_compress(context: RepairContext, fault: Fault) -> MendResult:
     """The plain form goes, once the other is proven equal."""
     session = session_of(fault)
     if session is None:
-        return left(_NAMELESS)
-    folder = f"{mending.root}/{fault.about['journal']}"
+        return not_mended(_NAMELESS)
+    folder = f"{context.root}/{fault.about['journal']}"
     part = int(fault.about["part"])
     path = f"{folder}/{parts.name(part)}"
-    mending.ledger.journal(session)
-    with mending.ledger.removed_by_others(path, session=session):
-        last = part >= parts.numbers(mending.host, folder)[-1]
-        parts.compress(mending.host, folder, part, last=last)
-    if mending.host.stat(path) is None:
+    context.ledger.journal(session)
+    context.ledger.keep_copy(path, session=session)
+    last = part >= parts.numbers(context.host, folder)[-1]
+    parts.compress(context.host, folder, part, last=last)
+    context.ledger.note_removed([path])
+    if context.host.stat(path) is None:
         return MENDED
-    return left("its two forms are not proven equal, or something is writing to it")
+    return not_mended("its two forms are not proven equal, or something is writing to it")
 
 
 # -- views and caches
 
 
-def rebuild(mending: Mending, fault: Fault) -> MendResult:
+def rebuild(context: RepairContext, fault: Fault) -> MendResult:
     """The index is a view: a new one is made from the journals."""
-    if index.FILE not in mending.ledger.made:
-        done = _make_index(mending)
+    if index.FILE not in context.ledger.made:
+        done = _make_index(context)
         if not done.mended:
             return done
-        _look_where_behind(mending)
-        mending.ledger.made.add(index.FILE)
+        _look_where_behind(context)
+        context.ledger.made.add(index.FILE)
     if fault.session:
-        look_again(mending, fault.session)
+        look_again(context, fault.session)
     return MENDED
 
 
-def _make_index(mending: Mending) -> MendResult:
-    paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
-    with exclusive_lock(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
-        for path in filter(lambda path: _is_folder(mending.host, path), paths):
-            moved = _set_aside(mending, path, "")
+def _make_index(context: RepairContext) -> MendResult:
+    paths = [f"{context.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
+    with exclusive_lock(context.host, f"{context.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
+        for path in filter(lambda path: _is_folder(context.host, path), paths):
+            moved = _set_aside(context, path, "")
             if not moved.mended:
                 return moved
-        settled = mending.ledger.about_to_change(paths)
-        if not index.is_of_other_version(mending.host, mending.root):  # then the witness is told what it knows
-            index.take_away(mending.host, mending.root)
-    mending.rebuild()
+        settled = context.ledger.about_to_change(paths)
+        if not index.is_of_other_version(context.host, context.root):  # then the witness is told what it knows
+            index.take_away(context.host, context.root)
+    context.rebuild()
     settled()
     return MENDED
 
 
-def renew_witness(mending: Mending, fault: Fault) -> MendResult:
+def renew_witness(context: RepairContext, fault: Fault) -> MendResult:
     """What can be read of it stays; the indexer adds what the journals hold now."""
-    path = f"{mending.root}/{witness.FILE}"
-    with witness.lock_witness(mending.host, mending.root):
-        data = witness.mended(mending.host, mending.root)
-        if mending.host.stat(path) is None:
-            return mending.ledger.publish(path, data)
-        return mending.ledger.replace(path, data)
+    path = f"{context.root}/{witness.FILE}"
+    with witness.lock_witness(context.host, context.root):
+        data = witness.mended(context.host, context.root)
+        if context.host.stat(path) is None:
+            return context.ledger.publish(path, data)
+        return context.ledger.replace(path, data)
 
 
 def _is_folder(host: Host, path: str) -> bool:
@@ -187,59 +188,59 @@ def _is_folder(host: Host, path: str) -> bool:
     return found is not None and found.is_folder
 
 
-def look_again(mending: Mending, session: str) -> None:
+def look_again(context: RepairContext, session: str) -> None:
     """Its journal is not what capture saw, so that what capture remembers of its files counts for nothing."""
-    cache = Cache(mending.host, mending.root)
+    cache = Cache(context.host, context.root)
     cache.forget_session(session)
-    _save(mending, cache)
+    _save(context, cache)
 
 
-def _look_where_behind(mending: Mending, session: str = "") -> None:
+def _look_where_behind(context: RepairContext, session: str = "") -> None:
     """Where a journal (or this one) carries less than capture remembers, the next ingest shall look, however the file looks. What
     capture remembers stays: it is what an audit tells the loss by."""
-    cache = Cache(mending.host, mending.root)
+    cache = Cache(context.host, context.root)
     for path, agent, native, role, _, word in list(cache.captured()):
         if session in ("", f"{agent}:{native}"):
-            folder = f"{mending.root}/{folder_of(f'{agent}:{native}')}"
+            folder = f"{context.root}/{folder_of(f'{agent}:{native}')}"
             try:
-                behind = lacks(mending.host, carried_in(mending.host, folder), role, path, word)
+                behind = lacks(context.host, carried_in(context.host, folder), role, path, word)
             except (OSError, DreamkeepError):
                 continue  # what is wrong with that journal is its own fault, and told as that
             if behind:
                 cache.look_again(path)
-    _save(mending, cache)
+    _save(context, cache)
 
 
-def _save(mending: Mending, cache: Cache) -> None:
+def _save(context: RepairContext, cache: Cache) -> None:
     if cache.changed:
-        done = mending.ledger.about_to_change([f"{mending.root}/{SOURCES}"])
+        done = context.ledger.about_to_change([f"{context.root}/{SOURCES}"])
         cache.save()
         done()
 
 
-def drain_spool(mending: Mending, fault: Fault) -> MendResult:
+def drain_spool(context: RepairContext, fault: Fault) -> MendResult:
     """As a drainer does it, and the transcripts that hooks named are read, too."""
-    host, root = mending.host, mending.root
-    if mending.off:
-        return left("capture is off; the calls are kept until it is on again")
+    host, root = context.host, context.root
+    if context.off:
+        return not_mended("capture is off; the calls are kept until it is on again")
     calls = _spooled(host, root)
     for path, session in calls:
-        mending.ledger.keep_copy(path, session=session)
-    done = mending.ledger.about_to_change([f"{root}/{SOURCES}"])
-    ingest = Ingest(host, root, mending.journals, mending.ids, exclude=mending.exclude)
+        context.ledger.keep_copy(path, session=session)
+    done = context.ledger.about_to_change([f"{root}/{SOURCES}"])
+    ingest = Ingest(host, root, context.journals, context.ids, exclude=context.exclude)
 
     def read_source(agent: str, path: str) -> None:
         found = [one for one in named(host, path, [agent]) if not isinstance(one, Trouble)] if path else []
         for _ in ingest.run(found):
             pass  # what can't be read now is read by the next ingest
 
-    drained = drain(host, root, mending.journals, mending.ids, exclude=mending.exclude, read_source=read_source)
+    drained = drain(host, root, context.journals, context.ids, exclude=context.exclude, read_source=read_source)
     done()
     left_over = {os.path.basename(path) for path, _ in _spooled(host, root)}
-    mending.ledger.gone([path for path, _ in calls if os.path.basename(path) not in left_over])
+    context.ledger.note_removed([path for path, _ in calls if os.path.basename(path) not in left_over])
     if drained.busy:
-        return left("another process is draining the spool")
-    return left("; ".join(drained.problems)) if left_over else MENDED
+        return not_mended("another process is draining the spool")
+    return not_mended("; ".join(drained.problems)) if left_over else MENDED
 
 
 def _spooled(host: Host, root: str) -> list[tuple[str, str]]:
@@ -256,51 +257,51 @@ def _whose(host: Host, path: str) -> str:
     return named_session(entry.agent, read_file(host, path)) if entry else ""
 
 
-def set_aside(mending: Mending, fault: Fault) -> MendResult:
+def set_aside(context: RepairContext, fault: Fault) -> MendResult:
     """Out of the way; the ledger has its bytes, and of folders their modes."""
-    return _set_aside(mending, str(fault.about["path"]), fault.session)
+    return _set_aside(context, str(fault.about["path"]), fault.session)
 
 
-def _set_aside(mending: Mending, path: str, session: str) -> MendResult:
-    if unsafe := why_not_kept(mending.host, path):
-        return left(unsafe)
-    found = mending.host.stat(path)
+def _set_aside(context: RepairContext, path: str, session: str) -> MendResult:
+    if unsafe := why_not_kept(context.host, path):
+        return not_mended(unsafe)
+    found = context.host.stat(path)
     if found is None:
         return MENDED
-    if not path.startswith(f"{mending.root}/"):
-        return left("it is not in the keep")
+    if not path.startswith(f"{context.root}/"):
+        return not_mended("it is not in the keep")
     if not found.is_folder:
-        return mending.ledger.remove(path, session=session)
-    for name in mending.host.names(path):
-        done = _set_aside(mending, f"{path}/{name}", session)
+        return context.ledger.remove(path, session=session)
+    for name in context.host.names(path):
+        done = _set_aside(context, f"{path}/{name}", session)
         if not done.mended:
             return done
-    return mending.ledger.remove_folder(path)
+    return context.ledger.remove_folder(path)
 
 
-def sweep(mending: Mending, fault: Fault) -> MendResult:
+def sweep(context: RepairContext, fault: Fault) -> MendResult:
     """A lock file that nobody holds."""
     path = str(fault.about["path"])
-    if is_held(mending.host, path):
-        return left("another process holds it")
-    return mending.ledger.remove(path)
+    if is_held(context.host, path):
+        return not_mended("another process holds it")
+    return context.ledger.remove(path)
 
 
-def close_mode(mending: Mending, fault: Fault) -> MendResult:
-    return mending.ledger.set_mode(str(fault.about["path"]), int(fault.about["wanted"]))
+def close_mode(context: RepairContext, fault: Fault) -> MendResult:
+    return context.ledger.set_mode(str(fault.about["path"]), int(fault.about["wanted"]))
 
 
 # -- sessions
 
 
-def settle_turn(mending: Mending, fault: Fault) -> MendResult:
+def settle_turn(context: RepairContext, fault: Fault) -> MendResult:
     """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
     session, turn = str(fault.about["session"]), str(fault.about["turn"])
-    if mending.alive(str(fault.about["owner"])):
-        return left("its owner is running")
-    if not _is_settled(mending.host, f"{mending.root}/{folder_of(session)}", turn):
+    if context.alive(str(fault.about["owner"])):
+        return not_mended("its owner is running")
+    if not _is_settled(context.host, f"{context.root}/{folder_of(session)}", turn):
         body = {"turn": turn, "state": INTERRUPTED, "reason": "its owner has ended", "recovered": True}
-        mending.journals.say(session, Kind.TURN_SETTLED, body)
+        context.journals.say(session, Kind.TURN_SETTLED, body)
     return MENDED
 
 
@@ -311,20 +312,20 @@ def _is_settled(host: Host, folder: str, turn: str) -> bool:
     )
 
 
-def close_compaction(mending: Mending, fault: Fault) -> MendResult:
+def close_compaction(context: RepairContext, fault: Fault) -> MendResult:
     session, about = str(fault.about["session"]), fault.about
     body = {"compaction": about["compaction"], "opened_at": about.get("opened_at"), "closing": about["closing"]}
-    folder = f"{mending.root}/{folder_of(session)}"
-    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in events(Reading(mending.host, folder))):
-        mending.journals.say(session, Kind.COMPACTION_CLOSED, body)
+    folder = f"{context.root}/{folder_of(session)}"
+    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in events(Reading(context.host, folder))):
+        context.journals.say(session, Kind.COMPACTION_CLOSED, body)
     return MENDED
 
 
-def _now(mending: Mending) -> str:
-    return rfc3339(mending.host.now())
+def _now(context: RepairContext) -> str:
+    return rfc3339(context.host.now())
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {
+ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = {
     "settle": settle,
     "recapture": _take_again,
     "note": note,
@@ -341,4 +342,4 @@ ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {
 }
 
 #: Whether one can be done is found out by the audit.
-CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}
+CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]] = {}

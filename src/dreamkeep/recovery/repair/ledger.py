@@ -1,15 +1,16 @@
-"""The ledger of one repair: what was there is kept and durable before anything is changed.
+"""The ledger of one repair: it keeps the previous state, durably, before anything is changed.
 
-    aside/repair-<undo id>/undo.json       what was done, one JSON object a line, each synced before the act it speaks of
-    aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
-    aside/repair-<undo id>/taken.json      the frames that its undo took off journals
+    aside/repair-<undo id>/undo.json            the notes: one JSON object a line, each synced before the act it describes
+    aside/repair-<undo id>/<session>.<random>   earlier bytes, named after the session they belong to ("shared" for none)
+    aside/repair-<undo id>/taken.json           the frames that an undo of it took off journals
 
-Five kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
-none), `mode`, `journal` (how long it was; the unfinished append at its end), `witness` (a journal, and frames that it was seen to
-hold and that nobody misses any more). What lies in the keep is named from there: a keep may be moved, or copied, and an undo must
-not reach out of it to where it once was. A line `{"void":n}` takes one back: nothing was done. All frames that a repair writes
-have ids that end as its own id does, so that what it appended is known again without further notes, also when it died in between
-(`undo.py`).
+The kinds of note, by the member that names the thing: `file` (its bytes before and after), `folder` (its mode; null where there
+is none), `mode`, `journal` (its length; the unfinished append at its end), `witness` (a journal, and frames it was seen to hold
+that nobody misses any more). A note `{"void":n}` cancels note n: nothing was done. Paths inside the keep are stored relative to
+it, because a keep may be moved or copied, and an undo must not reach into its earlier place.
+
+All frames that a repair writes have ids that end as its own id does. So undo recognises what it appended without further notes,
+even if the repair died halfway (`undo.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -33,53 +33,58 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Tail
 from dreamkeep.journal.writer import Writer
 from dreamkeep.journal.writers import JournalWriters
-from dreamkeep.recovery.repair.mending import MENDED, MendResult, left
+from dreamkeep.recovery.faults import MENDED, MendResult, not_mended
 
 ASIDE = "aside"
 PREFIX = "repair-"
 NOTES = "undo.json"
 TAKEN = "taken.json"
 SHARED = "shared"
-_BLOCK = 1 << 20
-_WAIT_S = 60.0
+BLOCK = 1 << 20
+LOCK_WAIT_S = 60.0
 _TRIES = 3
 _MARK = 15  # hexadecimal digits of chance in an id
 _CHANGED = "it changed during the repair; run the repair again"
 
 Note = dict[str, Any]
-#: What of a note names a file or a folder.
+#: The members of a note that name a file or a folder.
 _PATHS = ("file", "folder", "mode", "temp")
-#: Where the path of something in a keep goes on after the keep's own.
+#: Where a path inside some keep begins to be relative to that keep.
 _IN_A_KEEP = re.compile(r"/(?=(?:journal|spool|aside|pages|state)/|(?:index\.sqlite|keep\.toml)$)")
-#: By journal, frames by their seq and checksum.
-Taken = dict[str, set[tuple[int, str]]]
+#: Frames by journal, each by its seq and checksum.
+TakenFrames = dict[str, set[tuple[int, str]]]
 
 
 def mark_of(undo_id: str) -> str:
-    """The end of an id that all frames of that repair share."""
+    """The end that the ids of all frames of that repair share."""
     return undo_id.replace("-", "")[-_MARK:]
 
 
 def marked_ids(host: Host, undo_id: str) -> Ids:
-    # Ids are a clock that never goes back and some chance; here the chance is the same for all.
+    # An id is a clock that never goes back and some chance; here the chance is the same for all.
     return Ids(host.now, lambda count: bytes.fromhex(mark_of(undo_id) * 2 * (count // _MARK)))
 
 
+def ledger_folder(root: str, undo_id: str) -> str:
+    return f"{root}/{ASIDE}/{PREFIX}{undo_id}"
+
+
 class Ledger:
-    """Nothing is made on disk before the first thing is noted. `faults`: what is being mended, for whoever reads the notes."""
+    """Nothing is created on disk before the first note."""
 
     def __init__(self, host: Host, root: str, undo_id: str) -> None:
         self._host = host
         self._root = root
         self.id = undo_id
-        self.folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
+        self.folder = ledger_folder(root, undo_id)
         self._handle = -1
         #: Where the last whole note ends.
         self._end = 0
         self._count = 0
         self._copied: dict[str, int] = {}
-        #: What was made anew for the whole keep, once in a repair.
+        #: Views that were rebuilt; each is rebuilt once in a repair.
         self.made: set[str] = set()
+        #: The fault that is being mended; every note names it.
         self.fault = ""
 
     @property
@@ -87,7 +92,7 @@ class Ledger:
         return self._count > 0
 
     def finish(self) -> None:
-        """Nothing was left half-way, so nobody needs to look for it."""
+        """Nothing is half done, so nobody needs to look for temporary files."""
         if self.used:
             self.note({"finished": True})
 
@@ -99,7 +104,7 @@ class Ledger:
     # -- files
 
     def publish(self, path: str, data: bytes, *, session: str = "") -> MendResult:
-        """Create-or-fail: a file that appears meanwhile is left alone."""
+        """Create a file or fail: one that appears meanwhile is not touched."""
         temp = self._temp(path)
         n = self.note({"file": path, "before": None, "after": _digest(data), "session": session, "temp": temp})
         write_new(self._host, temp, [data])
@@ -107,151 +112,148 @@ class Ledger:
             self._host.link(temp, path)
         except FileExistsError:
             self.void(n)
-            return left("something else has appeared there")
+            return not_mended("something else has appeared there")
         finally:
             self._host.remove(temp)
             self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
     def replace(self, path: str, data: bytes, *, seen: Stat | None = None, session: str = "") -> MendResult:
-        """Atomically, with the mode it had. `seen`: how the file looked when the new bytes were made of it."""
+        """Replace a file atomically and keep its mode. `seen`: how the file looked when the new bytes were made from it."""
         path = self._host.real_path(path)
-        kept = self._kept(path, seen, session)
-        if kept is None:
-            return left(_CHANGED)
-        before, looked = kept
+        copy = self._keep_bytes(path, seen, session)
+        if copy is None:
+            return not_mended(_CHANGED)
+        before, stat = copy
         if before["sha256"] == _digest(data)["sha256"]:
             return MENDED
         temp = self._temp(path)
         n = self.note({"file": path, "before": before, "after": _digest(data), "session": session, "temp": temp})
         write_new(self._host, temp, [data], like=path)
-        if self._host.stat(path) != looked:
+        if self._host.stat(path) != stat:
             self._host.remove(temp)
             self.void(n)
-            return left(_CHANGED)
+            return not_mended(_CHANGED)
         self._host.replace(temp, path)
         self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
-    def remove(self, path: str, *, seen: Stat | None = None, session: str = "") -> MendResult:
-        """Out of the way: its bytes are in the ledger from then on."""
-        kept = self._kept(path, seen, session)
-        if kept is None:
-            return MENDED if self._host.stat(path) is None else left(_CHANGED)
-        before, looked = kept
+    def remove(self, path: str, *, session: str = "") -> MendResult:
+        """Remove a file; the ledger has its bytes from then on."""
+        copy = self._keep_bytes(path, None, session)
+        if copy is None:
+            return MENDED if self._host.stat(path) is None else not_mended(_CHANGED)
+        before, stat = copy
         n = self.note({"file": path, "before": before, "after": None, "session": session})
-        if self._host.stat(path) != looked:
+        if self._host.stat(path) != stat:
             self.void(n)
-            return left(_CHANGED)
+            return not_mended(_CHANGED)
         self._host.remove(path)
         self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
     def about_to_change(self, paths: Sequence[str]) -> Callable[[], None]:
-        """For files that somebody else rewrites (SQLite, a cache): call the answer when that is done; it notes how they are."""
+        """For files that other code rewrites (SQLite, a cache). Call the answer afterwards: it notes what became of them."""
         notes = [(self.keep_copy(path), path) for path in paths]
 
-        def done() -> None:
+        def note_result() -> None:
             for n, path in notes:
                 if n:
                     self.note({"settled": n, "after": file_digest(self._host, path)})
 
-        return done
+        return note_result
 
     def keep_copy(self, path: str, *, session: str = "") -> int:
-        """Of a file that somebody else will change or remove; how it is then must be noted later. The note's number."""
+        """Keep a file that other code will change or remove; the result must be noted later. Returns the note's number."""
         for _ in range(_TRIES):
-            kept = self._kept(path, None, session)
-            if kept or self._host.stat(path) is None:
-                before = kept[0] if kept else None
-                self._copied[path] = self.note({"file": path, "before": before, "after": "later", "session": session})
+            copy = self._keep_bytes(path, None, session)
+            if copy or self._host.stat(path) is None:
+                self._copied[path] = self.note(
+                    {"file": path, "before": copy[0] if copy else None, "after": "later", "session": session}
+                )
                 return self._copied[path]
-        return 0  # in use, and a view: what comes of it is not taken back
+        return 0  # it is in use, and a view: undo doesn't bring it back
 
-    def gone(self, paths: Sequence[str]) -> None:
-        """Files that were kept are not there any more, and nobody else has them."""
+    def note_removed(self, paths: Sequence[str]) -> None:
+        """Of files that were kept: those that no longer exist were removed by this repair."""
         for path in paths:
             if self._host.stat(path) is None and self._copied.get(path):
                 self.note({"settled": self._copied[path], "after": None})
 
-    @contextmanager
-    def removed_by_others(self, path: str, *, session: str = "") -> Iterator[None]:
-        self.keep_copy(path, session=session)
-        yield
-        self.gone([path])
-
     # -- folders
 
     def make_folders(self, path: str) -> None:
-        """Every folder down to `path` that is not there."""
+        """Make a folder and whatever is missing above it."""
         if self._host.stat(path) is not None:
             return
         self.make_folders(os.path.dirname(path))
         n = self.note({"folder": path, "before": None, "after": FOLDER_MODE})
         if not self._host.make_folder(path):
-            self.void(n)  # somebody else was quicker: it is theirs
+            self.void(n)  # another process made it first, so it is not ours to undo
         self._host.sync_folder(os.path.dirname(path))
 
     def remove_folder(self, path: str) -> MendResult:
-        """One that is empty by now."""
-        found = self._host.stat(path)
-        if found is None:
+        """Remove an empty folder."""
+        stat = self._host.stat(path)
+        if stat is None:
             return MENDED
-        n = self.note({"folder": path, "before": found.mode, "after": None})
+        n = self.note({"folder": path, "before": stat.mode, "after": None})
         try:
             self._host.remove_folder(path)
         except OSError as problem:
             self.void(n)
             if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            return left(_CHANGED)
+            return not_mended(_CHANGED)
         self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
     def set_mode(self, path: str, mode: int) -> MendResult:
-        found = self._host.stat(path)
-        if found is None:
-            return left("it no longer exists")
-        if found.mode != mode:
-            self.note({"mode": path, "before": found.mode, "after": mode})
+        stat = self._host.stat(path)
+        if stat is None:
+            return not_mended("it no longer exists")
+        if stat.mode != mode:
+            self.note({"mode": path, "before": stat.mode, "after": mode})
             self._host.set_mode(path, mode)
         return MENDED
 
     # -- journals
 
     def journal(self, session: str) -> None:
-        """How a journal is before it is written to: noted under its lock, so that nobody is in the middle of an append."""
+        """Note how a journal is before it is written to. Done under its lock, so that nobody is in the middle of an append."""
         folder = f"{self._root}/{folder_of(session) if session else KEEP}"
-        about = {"journal": folder.removeprefix(f"{self._root}/"), "session": session}
+        note: Note = {"journal": folder.removeprefix(f"{self._root}/"), "session": session}
         if self._host.stat(folder) is None:
-            self.note({**about, "before": None})
+            self.note({**note, "before": None})
             return
-        locked = self._host.stat(f"{folder}/{parts.LOCK}") is not None
+        had_lock = self._host.stat(f"{folder}/{parts.LOCK}") is not None
         handle = self._host.open_lock(f"{folder}/{parts.LOCK}")
         try:
-            lock(self._host, handle, where=folder, wait_s=_WAIT_S)
-            before = self._journal_now(folder, session)
+            lock(self._host, handle, where=folder, wait_s=LOCK_WAIT_S)
+            before = self._journal_state(folder, session)
             length = self._host.end(handle)
-            # A folder whose parts are all gone is no journal, and stays when what the repair began there is taken back.
-            stood = {"stood": length if locked else -1}
-            self.note({**about, **({"before": {**before, "lock": length}} if before else {"before": None, **stood})})
+            if before:
+                self.note({**note, "before": {**before, "lock": length}})
+            else:
+                # A folder whose parts are all gone is no journal; it stays when undo takes off what the repair began there.
+                self.note({**note, "before": None, "stood": length if had_lock else -1})
         finally:
             self._host.close(handle)
 
     def drop_sightings(self, journal: str) -> None:
-        """What that journal lost is here again, under other seqs: nobody shall miss it."""
+        """What that journal lost is back under other seqs, so the witness must not miss it."""
         seen = witness.load(self._host, self._root).seen.get(journal, ())
-        lost = [one for one in seen if not witness.is_there(self._host, self._root, one)]
+        lost = [sighting for sighting in seen if not witness.is_there(self._host, self._root, sighting)]
         if lost:
-            self.note({"witness": journal, "session": lost[0].session, "seen": [list(one) for one in lost]})
-            witness.drop(self._host, self._root, journal, [one.frame for one in lost])
+            self.note({"witness": journal, "session": lost[0].session, "seen": [list(sighting) for sighting in lost]})
+            witness.drop(self._host, self._root, journal, [sighting.frame for sighting in lost])
 
     def will_append(self, ids: Sequence[str]) -> None:
-        """Events that keep their own ids: by this they are known again as this repair's."""
+        """Events that keep their own ids: undo recognises them as this repair's by this note."""
         if ids:
             self.note({"added": list(ids)})
 
-    def _journal_now(self, folder: str, session: str) -> Note | None:
+    def _journal_state(self, folder: str, session: str) -> Note | None:
         numbers = parts.numbers(self._host, folder)
         if not numbers:
             return None
@@ -262,31 +264,26 @@ class Ledger:
         size = (self._host.stat(path) or Stat(0, 0, 0, 0, False, 0)).size
         tail = survey(self._host, folder).tail
         good = tail.offset if tail and not tail.whole else size
-        found: Note = {"part": last, "size": good, "crc": crc_of(self._host, path, good)}
-        return {**found, "tail": self._keep_tail(path, tail, session)} if good < size and tail else found
-
-    def _keep_tail(self, path: str, tail: Tail, session: str) -> Note:
-        handle = self._host.open_read(path)
-        try:
-            return self._copy(lambda at: self._host.read(handle, min(_BLOCK, tail.size - at), tail.offset + at), session)
-        finally:
-            self._host.close(handle)
+        state: Note = {"part": last, "size": good, "crc": crc_of(self._host, path, good)}
+        if tail and good < size:
+            state["tail"] = self._keep_tail(path, tail, session)
+        return state
 
     # -- on disk
 
-    def note(self, what: Note) -> int:
-        """Durable when this returns."""
+    def note(self, note: Note) -> int:
+        """Add a note and return its number; it is durable then."""
         try:
             if self._handle < 0:
                 make_folders(self._host, self.folder)
                 self._handle = self._host.create(f"{self.folder}/{NOTES}")
                 self._host.sync_folder(self.folder)
             if self._host.end(self._handle) > self._end:
-                # Of a note that a full disk took only in part: what it spoke of was not begun, and nothing may stand behind it.
+                # A full disk took a note only in part. Its act was not begun, and no note may follow a torn one.
                 self._host.cut(self._handle, self._end)
             self._count += 1
-            about = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **self._from_here(what)}
-            line = json.dumps(about, ensure_ascii=True).encode() + b"\n"
+            numbered = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **self._relative(note)}
+            line = json.dumps(numbered, ensure_ascii=True).encode() + b"\n"
             write_all(self._host, self._handle, line)
             self._host.sync(self._handle)
             self._end += len(line)
@@ -297,71 +294,105 @@ class Ledger:
     def void(self, n: int) -> None:
         self.note({"void": n})
 
-    def _from_here(self, what: Note) -> Note:
+    def _relative(self, note: Note) -> Note:
         roots = (self._root, self._host.real_path(self._root))
-        return {**what, **{key: _inside(roots, what[key]) for key in _PATHS if key in what}}
+        return {**note, **{key: _relative_to(roots, note[key]) for key in _PATHS if key in note}}
 
-    def _kept(self, path: str, seen: Stat | None, session: str) -> tuple[Note, Stat] | None:
-        """A copy of a file, and how the file looked; None when it is not (or not any more) what was seen."""
-        looked = self._host.stat(path)
-        if looked is None or (seen is not None and seen != looked):
+    def _keep_bytes(self, path: str, seen: Stat | None, session: str) -> tuple[Note, Stat] | None:
+        """Copy a file; returns the copy's note and how the file looked. None when it is missing or not (any more) as seen."""
+        stat = self._host.stat(path)
+        if stat is None or (seen is not None and seen != stat):
             return None
         try:
             handle = self._host.open_read(path)
         except FileNotFoundError:
             return None
         try:
-            kept = self._copy(lambda at: self._host.read(handle, _BLOCK, at), session)
+            copy = self._copy(read_blocks(self._host, handle), session)
         finally:
             self._host.close(handle)
-        return ({**kept, "mode": looked.mode}, looked) if self._host.stat(path) == looked else None
+        return ({**copy, "mode": stat.mode}, stat) if self._host.stat(path) == stat else None
 
-    def _copy(self, read: Callable[[int], bytes], session: str) -> Note:
+    def _keep_tail(self, path: str, tail: Tail, session: str) -> Note:
+        handle = self._host.open_read(path)
+        try:
+            return self._copy(read_blocks(self._host, handle, tail.offset, tail.size), session)
+        finally:
+            self._host.close(handle)
+
+    def _copy(self, blocks: Iterator[bytes], session: str) -> Note:
         make_folders(self._host, self.folder)
         name = f"{os.path.basename(folder_of(session)) if session else SHARED}.{self._host.random(6).hex()}"
         handle = self._host.create(f"{self.folder}/{name}")
-        digest, at = sha256(), 0
+        digest, size = sha256(), 0
         try:
-            while block := read(at):
+            for block in blocks:
                 write_all(self._host, handle, block)
                 digest.update(block)
-                at += len(block)
+                size += len(block)
             self._host.sync(handle)
         finally:
             self._host.close(handle)
         self._host.sync_folder(self.folder)
-        return {"kept": name, "size": at, "sha256": digest.hexdigest()}
+        return {"kept": name, "size": size, "sha256": digest.hexdigest()}
 
     def _temp(self, path: str) -> str:
-        """A name that nobody else has, noted before it is used: what a crash leaves is taken away by the next repair."""
+        """A unique name, noted before it is used: the next repair removes what a crash leaves."""
         return f"{path}.{self._host.random(8).hex()}.tmp"
 
 
-def _inside(roots: Sequence[str], path: str) -> str:
-    """As it is called from the keep, where it lies there. `roots`: what the keep is called."""
-    begin = next((root for root in roots if path == root or path.startswith(f"{root}/")), None)
-    return path if begin is None else path[len(begin) + 1 :] or "."
+class NotedJournals(JournalWriters):
+    """A keep's journals. Each is noted in the ledger before its first writer is made, because opening one may settle it."""
+
+    def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger, mask: Callable[[Event], Event] | None = None) -> None:
+        # The witness is left to the indexer: what is undone at once was never seen.
+        super().__init__(host, root, ids, mask=mask, witness=False)
+        self._ledger = ledger
+
+    def _new(self, session: str) -> Writer:
+        self._ledger.journal(session)
+        return super()._new(session)
 
 
-def _located(host: Host, root: str, path: str) -> str:
-    """Where something is that a note names. An older version named everything from the root of the disk. A repair only touches
-    its own keep and agents' files, so what lies in another keep, or where no keep is any more, is what is now in this one."""
+# -- paths in notes
+
+
+def _relative_to(roots: Sequence[str], path: str) -> str:
+    """A path inside the keep relative to it; any other as it is. `roots`: the names of the keep's folder."""
+    root = next((root for root in roots if path == root or path.startswith(f"{root}/")), None)
+    return path if root is None else path[len(root) + 1 :] or "."
+
+
+def _resolve(host: Host, root: str, path: str) -> str:
+    """Where the thing is that a note names. Older versions stored absolute paths. A repair touches only its own keep and agents'
+    files, so a path inside another keep, or inside a keep that no longer exists, means the same place in this one."""
     if not os.path.isabs(path):
         return root if path == "." else os.path.join(root, path)
     if path == root or path.startswith(f"{root}/"):
         return path
-    elsewhere = next((one for one in _above(path) if host.stat(f"{one}/{KEEP}") is not None), None)
+    elsewhere = next((above for above in _and_above(path) if host.stat(f"{above}/{KEEP}") is not None), None)
     if elsewhere is None:
-        begins = (path[: found.start()] for found in _IN_A_KEEP.finditer(path))
-        elsewhere = next((one for one in begins if host.stat(one) is None), None)
+        possible = (path[: match.start()] for match in _IN_A_KEEP.finditer(path))
+        elsewhere = next((folder for folder in possible if host.stat(folder) is None), None)
     return path if elsewhere is None else f"{root}{path[len(elsewhere) :]}"
 
 
-def _above(path: str) -> Iterator[str]:
-    """The path itself and every folder above it, but for the root of the disk."""
+def _and_above(path: str) -> Iterator[str]:
+    """The path and every folder above it, except the root of the disk."""
     while path != "/":
         yield path
         path = os.path.dirname(path)
+
+
+# -- bytes
+
+
+def read_blocks(host: Host, handle: int, offset: int = 0, size: int | None = None) -> Iterator[bytes]:
+    """The bytes from `offset` on: `size` of them, or all."""
+    at = 0
+    while block := host.read(handle, BLOCK if size is None else min(BLOCK, size - at), offset + at):
+        yield block
+        at += len(block)
 
 
 def _digest(data: bytes) -> Note:
@@ -374,14 +405,14 @@ def file_digest(host: Host, path: str) -> Note | None:
         handle = host.open_read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    digest, at = sha256(), 0
+    digest, size = sha256(), 0
     try:
-        while block := host.read(handle, _BLOCK, at):
+        for block in read_blocks(host, handle):
             digest.update(block)
-            at += len(block)
+            size += len(block)
     finally:
         host.close(handle)
-    return {"size": at, "sha256": digest.hexdigest()}
+    return {"size": size, "sha256": digest.hexdigest()}
 
 
 def crc_of(host: Host, path: str, size: int) -> int:
@@ -389,18 +420,18 @@ def crc_of(host: Host, path: str, size: int) -> int:
     handle = host.open_read(path)
     crc = at = 0
     try:
-        while at < size:
-            block = host.read(handle, min(_BLOCK, size - at), at)
-            if not block:
-                return -1
+        for block in read_blocks(host, handle, 0, size):
             crc = crc32(block, crc)
             at += len(block)
     finally:
         host.close(handle)
-    return crc
+    return crc if at == size else -1
 
 
-def folders(host: Host, root: str) -> list[str]:
+# -- all ledgers of a keep
+
+
+def repair_ids(host: Host, root: str) -> list[str]:
     """The ids of all repairs that may be undone, oldest first."""
     try:
         return sorted(name.removeprefix(PREFIX) for name in host.names(f"{root}/{ASIDE}") if name.startswith(PREFIX))
@@ -408,68 +439,54 @@ def folders(host: Host, root: str) -> list[str]:
         return []
 
 
-def notes(host: Host, root: str, undo_id: str) -> list[Note]:
-    """What stands in a ledger. A last line that was not finished says nothing: what it spoke of was not begun. ValueError when
-    another can't be read: somebody else was at it, and what it says counts for nothing."""
-    path = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{NOTES}"
+def read_notes(host: Host, root: str, undo_id: str) -> list[Note]:
+    """The notes of a repair. An unfinished last line doesn't count: its act was not begun. ValueError when another line can't be
+    read: somebody else changed the file, and none of it can be trusted."""
+    path = f"{ledger_folder(root, undo_id)}/{NOTES}"
     if host.stat(path) is None:
         return []
-    found = []
+    notes = []
     for line in read_file(host, path).split(b"\n")[:-1]:
         note = json.loads(line)
         if not isinstance(note, dict) or not isinstance(note.get("n"), int):
             raise ValueError("a line that no repair wrote")
-        found.append({**note, **{key: _located(host, root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
-    return found
+        notes.append({**note, **{key: _resolve(host, root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
+    return notes
 
 
-def note_taken(host: Host, root: str, undo_id: str, taken: Taken) -> None:
-    """An undo is about to take these frames off journals: nobody has lost them then, whoever has read them. Durable when this
-    returns. In a file of its own: what is added to the notes may be garbage after a power cut, and they must stay readable."""
+def note_taken_frames(host: Host, root: str, undo_id: str, taken: TakenFrames) -> None:
+    """An undo is about to take these frames off journals, so whoever has read them must not call them lost. Durable when this
+    returns. They have a file of their own: a power cut may garble what was appended, and the notes must stay readable."""
     frames = {journal: sorted(found) for journal, found in sorted(taken.items())}
-    replace_file(host, f"{root}/{ASIDE}/{PREFIX}{undo_id}/{TAKEN}", json.dumps(frames).encode())
+    replace_file(host, f"{ledger_folder(root, undo_id)}/{TAKEN}", json.dumps(frames).encode())
 
 
-def taken_off(host: Host, root: str, undo_id: str) -> Taken:
-    """By journal, the frames that an undo took off, or was about to."""
-    path = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{TAKEN}"
+def read_taken_frames(host: Host, root: str, undo_id: str) -> TakenFrames:
+    """The frames that an undo took off, or was about to."""
+    path = f"{ledger_folder(root, undo_id)}/{TAKEN}"
     try:
         found = json.loads(read_file(host, path)) if host.stat(path) is not None else {}
         return {journal: {(seq, crc) for seq, crc in frames} for journal, frames in found.items()}
     except (ValueError, TypeError, AttributeError, OSError):
-        return {}  # nobody of ours wrote this
+        return {}  # not written by dreamkeep
 
 
-def all_taken_off(host: Host, root: str) -> Taken:
-    """The same of all repairs."""
-    taken: Taken = {}
-    for undo_id in folders(host, root):
-        for journal, frames in taken_off(host, root, undo_id).items():
+def read_all_taken_frames(host: Host, root: str) -> TakenFrames:
+    taken: TakenFrames = {}
+    for undo_id in repair_ids(host, root):
+        for journal, frames in read_taken_frames(host, root, undo_id).items():
             taken.setdefault(journal, set()).update(frames)
     return taken
 
 
 def sweep_temps(host: Host, root: str) -> None:
-    """Temporary files of repairs that died in between."""
-    for undo_id in folders(host, root):
+    """Remove temporary files of repairs that died."""
+    for undo_id in repair_ids(host, root):
         try:
-            found = notes(host, root, undo_id)
+            notes = read_notes(host, root, undo_id)
         except (ValueError, OSError):
-            continue  # whoever wants to undo that one is told
-        if found and "finished" not in found[-1]:
-            for temp in (note["temp"] for note in found if "temp" in note):
+            continue  # reported to whoever wants to undo that repair
+        if notes and "finished" not in notes[-1]:
+            for temp in (note["temp"] for note in notes if "temp" in note):
                 if host.stat(temp) is not None:
                     host.remove(temp)
-
-
-class NotedJournals(JournalWriters):
-    """The journals of a keep, each noted in the ledger before the first writer of it is made: opening one may settle it."""
-
-    def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger, mask: Callable[[Event], Event] | None = None) -> None:
-        # The witness is left to the indexer: what is undone at once was never seen.
-        super().__init__(host, root, ids, mask=mask, witness=False)
-        self._ledger = ledger
-
-    def _new(self, session: str) -> Writer:
-        self._ledger.journal(session)
-        return super()._new(session)

@@ -1,9 +1,9 @@
-"""Repair: a plan by default; applied, exactly the safe part of it. What is left alone is listed with its reason.
+"""Repair: a plan by default; applied, it mends exactly the safe part. What it leaves alone is listed with the reason.
 
-    audit ─► plan ─► (look whether each can be promised) ─► apply: keep what was there, act ─► audit again
+    audit ─► plan ─► (check whether each repair can be promised) ─► apply: keep the previous state, act ─► audit again
 
-Each fault is mended by itself: one that can't be is a reason in `skipped`, and the others go on. Doing it twice is doing it once,
-because every action looks at the thing as it is; so a repair that died half-way is simply run again.
+Each fault is mended by itself: one that can't be is listed in `skipped`, and the others go on. Every action looks at the thing
+as it is now, so a second repair changes nothing, and a repair that died halfway is simply run again.
 """
 
 from __future__ import annotations
@@ -19,39 +19,34 @@ from dreamkeep.errors import BadUsage, DreamkeepError, Failed, NotFound
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import exclusive_lock
 from dreamkeep.index.open import FILE as INDEX
-from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.recovery.isolate import TROUBLE, why
+from dreamkeep.recovery.faults import CLASSES, Fault, MendResult, not_mended
+from dreamkeep.recovery.isolate import TROUBLE, describe_error
 from dreamkeep.recovery.repair import dreams, keep, sources
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 from dreamkeep.recovery.repair.ledger import ASIDE, Ledger, NotedJournals, marked_ids, sweep_temps
-from dreamkeep.recovery.repair.mending import Looking, Mending, MendResult, left
-from dreamkeep.recovery.repair.reread import mended
-from dreamkeep.recovery.repair.undo import UndoStep as Undone
-from dreamkeep.recovery.repair.undo import undo as take_back
-from dreamkeep.recovery.repair.undo import which
+from dreamkeep.recovery.repair.reread import journal_mended
+from dreamkeep.recovery.repair.undo import UndoStep, find_repair, undo
 from dreamkeep.recovery.stores import Mender, own_stores
 
 LOCK = "state/repair.lock"
 _WAIT_S = 1.0
-
 _MENDERS: tuple[Mender, ...] = (keep, dreams, sources)
-
-
-def actions() -> dict[str, Callable[[Mending, Fault], MendResult]]:
-    """Every repair that `faults.py` names, and what does it."""
-    return {name: act for one in (*_MENDERS, *own_stores()) for name, act in one.ACTIONS.items()}
-
-
-def checks() -> dict[str, Callable[[Looking, Fault], str]]:
-    """Of some it is found out before they are promised whether they can be done."""
-    return {name: look for one in (*_MENDERS, *own_stores()) for name, look in one.CHECKS.items()}
-
-
-#: These read what agents wrote.
+#: Actions that read what agents wrote.
 _CAPTURES = ("drain", "recapture")
 
 
+def actions() -> dict[str, Callable[[RepairContext, Fault], MendResult]]:
+    """What does each repair that `faults.py` names."""
+    return {name: act for mender in (*_MENDERS, *own_stores()) for name, act in mender.ACTIONS.items()}
+
+
+def checks() -> dict[str, Callable[[PlanContext, Fault], str]]:
+    """What finds out whether a repair can be promised, for those that need it."""
+    return {name: check for mender in (*_MENDERS, *own_stores()) for name, check in mender.CHECKS.items()}
+
+
 class AuditedKeep(Protocol):
-    """What an audit answers."""
+    """The result of an audit."""
 
     @property
     def clean(self) -> bool: ...
@@ -72,7 +67,7 @@ class RepairStep(NamedTuple):
 
 @dataclass
 class RepairResult:
-    """As the contract's JSON. `audit`: how it is afterwards (of a plan: how it is)."""
+    """`audit`: the state afterwards (for a plan: now)."""
 
     audit: AuditedKeep
     plan: list[RepairStep] = field(default_factory=list)
@@ -94,11 +89,11 @@ class RepairResult:
 
 
 class Repair:
-    """`audit`: looks at everything. The others: what only the app can do (see `Mending`)."""
+    """`audit`: audits everything. `misset`: the settings can't be read. The others: see `RepairContext`."""
 
     def __init__(
         self,
-        looking: Looking,
+        context: PlanContext,
         audit: Callable[[], AuditedKeep],
         *,
         alive: Callable[[str], bool],
@@ -107,15 +102,15 @@ class Repair:
         misset: bool = False,
         mask: Callable[[Event], Event] | None = None,
     ) -> None:
-        self._mask = mask
-        self._looking = looking
-        self._host = looking.host
-        self._root = looking.root
+        self._context = context
+        self._host = context.host
+        self._root = context.root
         self._audit = audit
         self._alive = alive
         self._rebuild = rebuild
         self._off = off
         self._misset = misset
+        self._mask = mask
 
     def plan(self, only: Sequence[str] = ()) -> RepairResult:
         """Writes nothing."""
@@ -123,14 +118,13 @@ class Repair:
         _find_faults(report.faults, only)
         result = RepairResult(report)
         for fault in report.faults:
-            if reason := self._reason(fault, only):
+            if reason := self._reason_to_skip(fault, only):
                 result.skip(fault.id, reason)
             else:
                 result.plan.append(RepairStep(fault, CLASSES[fault.cls].repair))
         return result
 
-    def _reason(self, fault: Fault, only: Sequence[str]) -> str:
-        """Why a fault is not in the plan."""
+    def _reason_to_skip(self, fault: Fault, only: Sequence[str]) -> str:
         if only and fault.id not in only:
             return "not chosen (--only)"
         action = CLASSES[fault.cls].repair
@@ -140,47 +134,47 @@ class Repair:
             return "Correct keep.toml first: until then it is unknown what it excludes from capture."
         check = checks().get(action)
         try:
-            reason = check(self._looking, fault) if check else ""
+            reason = check(self._context, fault) if check else ""
         except TROUBLE as problem:
-            reason = f"It can't be checked: {why(problem)}."
+            reason = f"It can't be checked: {describe_error(problem)}."
         return f"{reason} {CLASSES[fault.cls].next.replace('{id}', fault.id)}".strip() if reason else ""
 
     def apply(self, only: Sequence[str] = ()) -> RepairResult:
         result = self.plan(only)
         if not result.plan:
             return result
-        with self._at_work() as mending:
+        with self._at_work() as context:
             result = self.plan(only)  # again, now that nobody else repairs
             for step in result.plan:
-                done = _isolated(mending, step)
+                done = _act(context, step)
                 if done.mended:
                     result.applied.append(step.as_json())
                 else:
                     result.skip(step.fault.id, done.why)
-            result.undo_id = mending.ledger.id if mending.ledger.used else None
+            result.undo_id = context.ledger.id if context.ledger.used else None
         result.audit = self._audit()
         return result
 
     def accept(self, ids: Sequence[str]) -> RepairResult:
-        """These faults are known and stay as they are; they are no longer reported, until the thing changes again."""
+        """These faults stay as they are and are no longer reported, until the thing changes again."""
         report = self._audit()
         chosen = _find_faults(report.faults, ids)
         result = RepairResult(report)
-        with self._at_work() as mending:
+        with self._at_work() as context:
             for fault in chosen:
-                _accept(mending, fault)
+                _accept(context, fault)
                 result.applied.append(RepairStep(fault, "accept").as_json())
-            result.undo_id = mending.ledger.id
+            result.undo_id = context.ledger.id
         result.audit = self._audit()
         return result
 
     def undo(self, text: str) -> RepairResult:
-        undo_id = which(self._host, self._root, text)
+        undo_id = find_repair(self._host, self._root, text)
         with self._lock():
-            steps = take_back(self._host, self._root, undo_id)
+            steps = undo(self._host, self._root, undo_id)
             self._forget_sources(steps)
             report = self._audit()
-            if self._is_ahead(steps, report):
+            if self._is_index_ahead(steps, report):
                 self._rebuild()
                 report = self._audit()
         result = RepairResult(report, undo_id=undo_id)
@@ -191,8 +185,8 @@ class Repair:
                 result.applied.append({"fault": step.fault, "action": "undo", "where": step.where})
         return result
 
-    def _forget_sources(self, steps: Sequence[Undone]) -> None:
-        """Where capture's memory could not be brought back, too, it must not believe that what was taken back is here."""
+    def _forget_sources(self, steps: Sequence[UndoStep]) -> None:
+        """If capture's memory could not be brought back, it must not believe that what was taken off is still here."""
         if not any(step.reason and step.where.endswith(f"/{SOURCES}") for step in steps):
             return
         cache = Cache(self._host, self._root)
@@ -200,20 +194,20 @@ class Repair:
             cache.forget_session(session)
         cache.save()
 
-    def _is_ahead(self, steps: Sequence[Undone], report: AuditedKeep) -> bool:
-        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.)"""
-        back = {f"{self._root}/{step.where}" for step in steps if not step.reason}
+    def _is_index_ahead(self, steps: Sequence[UndoStep], report: AuditedKeep) -> bool:
+        """Whether the index has events that were taken off a journal. (An index that was itself put back is as it was.)"""
         if f"{self._root}/{INDEX}" in {step.where for step in steps}:
             return False
-        ahead = (one for one in report.faults if one.cls == "index_drift")
-        return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
+        undone = {f"{self._root}/{step.where}" for step in steps if not step.reason}
+        drift = (fault for fault in report.faults if fault.cls == "index_drift")
+        return any(f"{self._root}/{fault.about.get('journal')}" in undone for fault in drift)
 
     def _lock(self) -> AbstractContextManager[None]:
-        """One repair at a time, by a lock that goes with its process."""
+        """One repair at a time; the lock goes with its process."""
         return exclusive_lock(self._host, f"{self._root}/{LOCK}", wait_s=_WAIT_S)
 
     @contextmanager
-    def _at_work(self) -> Iterator[Mending]:
+    def _at_work(self) -> Iterator[RepairContext]:
         host, root = self._host, self._root
         at = host.stat(f"{root}/{ASIDE}")
         if at and not at.is_folder:
@@ -224,20 +218,10 @@ class Repair:
             undo_id = Ids(host.now, host.random).new()
             ledger, ids = Ledger(host, root, undo_id), marked_ids(host, undo_id)
             journals = NotedJournals(host, root, ids, ledger, self._mask)
-            looking = self._looking
+            known = vars(self._context)
             try:
-                yield Mending(
-                    host,
-                    root,
-                    looking.home,
-                    looking.environment,
-                    looking.exclude,
-                    journals,
-                    ids,
-                    ledger,
-                    self._alive,
-                    self._rebuild,
-                    self._off,
+                yield RepairContext(
+                    **known, journals=journals, ids=ids, ledger=ledger, alive=self._alive, rebuild=self._rebuild, off=self._off
                 )
                 ledger.finish()
             finally:
@@ -245,37 +229,37 @@ class Repair:
                 ledger.close()
 
 
-def _isolated(mending: Mending, step: RepairStep) -> MendResult:
-    """What one fault's repair meets hinders no other."""
-    mending.ledger.fault = step.fault.id
+def _act(context: RepairContext, step: RepairStep) -> MendResult:
+    """What goes wrong with one repair hinders no other."""
+    context.ledger.fault = step.fault.id
     try:
-        return actions()[step.action](mending, step.fault)
+        return actions()[step.action](context, step.fault)
     except TROUBLE as problem:
-        return left(str(problem) if isinstance(problem, (DreamkeepError, OSError)) else f"it can't be parsed ({why(problem)})")
+        is_system = isinstance(problem, (DreamkeepError, OSError))
+        return not_mended(str(problem) if is_system else f"it can't be parsed ({describe_error(problem)})")
     finally:
-        mending.ledger.fault = ""
+        context.ledger.fault = ""
 
 
 def _find_faults(faults: Sequence[Fault], ids: Sequence[str]) -> list[Fault]:
-    found = [fault for fault in faults if fault.id in ids]
-    missing = sorted(set(ids) - {fault.id for fault in found})
+    missing = sorted(set(ids) - {fault.id for fault in faults})
     if missing:
         raise NotFound(f"no problem has the id {missing[0]!r}", where="repair", next="`dreamkeep audit` lists them.")
-    return found
+    return [fault for fault in faults if fault.id in ids]
 
 
-def _accept(mending: Mending, fault: Fault) -> None:
-    mending.ledger.fault = fault.id
+def _accept(context: RepairContext, fault: Fault) -> None:
+    context.ledger.fault = fault.id
     if fault.about.get("mend") and keep.session_of(fault) is not None:
-        mended(mending, fault, "accepted")
+        journal_mended(context, fault, "accepted")
         return
-    about = {"fault": fault.id, "class": fault.cls, "where": fault.where, "key": str(fault.about.get("key", ""))}
-    mending.journals.say("", Kind.FAULT_ACCEPTED, about)
+    body = {"fault": fault.id, "class": fault.cls, "where": fault.where, "key": str(fault.about.get("key", ""))}
+    context.journals.say("", Kind.FAULT_ACCEPTED, body)
     if fault.about.get("known_by") == "witness" and fault.session:
-        keep.look_again(mending, fault.session)  # or the same loss would be told again, by what capture remembers
+        keep.look_again(context, fault.session)  # otherwise capture's memory would report the same loss again
 
 
-def checked(*, apply: bool, undo: str | None, accept: Sequence[str], only: Sequence[str]) -> None:
+def check_arguments(*, apply: bool, undo: str | None, accept: Sequence[str], only: Sequence[str]) -> None:
     """Before anything happens."""
     if sum((apply, undo is not None, bool(accept))) > 1 or (only and (undo is not None or accept)):
         raise BadUsage("these options exclude each other", where="repair", next="Give one of: apply (with only), undo, accept.")

@@ -34,9 +34,9 @@ from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.open_state import carried, survey
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import HOLES, Reading, SeqRange, events
-from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.recovery.repair.ledger import folders, mark_of
-from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.faults import CLASSES, MENDED, Fault, MendResult, not_mended
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
+from dreamkeep.recovery.repair.ledger import mark_of, repair_ids
 from dreamkeep.session.summary import ACTIVE, STATE_AFTER
 
 #: Book-keeping: nothing that anybody said.
@@ -100,7 +100,7 @@ class ReadableJournal(NamedTuple):
 # -- for the plan
 
 
-def promised(looking: Looking, faults: Iterable[Fault]) -> Iterator[Fault]:
+def promised(context: PlanContext, faults: Iterable[Fault]) -> Iterator[Fault]:
     """The faults as an audit may tell them: called repairable only if that is proven. Those of one journal in a row are best."""
     journal: Journal | None = None
     for fault in faults:
@@ -109,7 +109,7 @@ def promised(looking: Looking, faults: Iterable[Fault]) -> Iterator[Fault]:
             yield fault
             continue
         if journal is None or journal.session != fault.session:
-            journal = Journal(looking.host, looking.root, fault.session)
+            journal = Journal(context.host, context.root, fault.session)
         reason = _why_not(journal, fault)
         yield fault._replace(repairable=False, next=f"{reason} {known.next.replace('{id}', fault.id)}") if reason else fault
 
@@ -138,7 +138,7 @@ class Journal:
 
     @cached_property
     def heard(self) -> ReadableJournal:
-        return _heard(self.host, self.folder, tuple(map(mark_of, folders(self.host, self.root))))
+        return _heard(self.host, self.folder, tuple(map(mark_of, repair_ids(self.host, self.root))))
 
     @cached_property
     def carried_sources(self) -> Mapping[str, Mapping[str, Any]]:
@@ -568,23 +568,23 @@ def opened(host: Host, source: Source) -> Content:
 # -- doing it
 
 
-def recapture(mending: Mending, fault: Fault) -> MendResult:
+def recapture(context: RepairContext, fault: Fault) -> MendResult:
     """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
-    host, root = mending.host, mending.root
+    host, root = context.host, context.root
     try:
         journal = Journal(host, root, fault.session)
         again = to_read(journal, fault)
-        _read(mending, journal, again)
+        _read(context, journal, again)
         if again and to_read(Journal(host, root, fault.session), fault):
-            return left("the file changed while it was read; run the repair again")
+            return not_mended("the file changed while it was read; run the repair again")
     except Unsafe as reason:
-        return left(str(reason))
+        return not_mended(str(reason))
     except Overtaken:
-        return left("another process is capturing the same file; run the repair again")
+        return not_mended("another process is capturing the same file; run the repair again")
     if fault.about.get("mend"):
-        mended(mending, fault, "recaptured" if _was_lost(fault) else "noted")
+        journal_mended(context, fault, "recaptured" if _was_lost(fault) else "noted")
     elif fault.about["known_by"] == "witness":
-        mending.ledger.drop_sightings(str(fault.about["journal"]))
+        context.ledger.drop_sightings(str(fault.about["journal"]))
     return MENDED
 
 
@@ -592,9 +592,9 @@ def _was_lost(fault: Fault) -> bool:
     return fault.about["kind"] in ("chunks", "cold") or bool(fault.about.get("missing"))
 
 
-def _read(mending: Mending, journal: Journal, again: list[SourceToReread]) -> None:
-    host = mending.host
-    ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
+def _read(context: RepairContext, journal: Journal, again: list[SourceToReread]) -> None:
+    host = context.host
+    ingest = Ingest(host, context.root, context.journals, context.ids, exclude=context.exclude)
     if again and journal.heard.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
         ingest.begin_again(journal.session, _facts(host, [one.source for one in again]))
     for source, behind, torn, told, *_ in again:
@@ -625,6 +625,6 @@ def _facts(host: Host, sources: list[Source]) -> Iterator[Fact]:
             return
 
 
-def mended(mending: Mending, fault: Fault, how: str) -> None:
+def journal_mended(context: RepairContext, fault: Fault, how: str) -> None:
     body = {"faults": [dict(fault.about["mend"])], "how": how}
-    mending.journals.say(str(fault.about["session"]), Kind.JOURNAL_MENDED, body)
+    context.journals.say(str(fault.about["session"]), Kind.JOURNAL_MENDED, body)

@@ -86,15 +86,15 @@ class FaultVerbs:
         home: str | os.PathLike[str] | None = None,
     ) -> dict[str, Any]:
         from dreamkeep.recovery.audit.audit import audit
-        from dreamkeep.recovery.repair.mending import Looking
-        from dreamkeep.recovery.repair.repair import Repair, checked
+        from dreamkeep.recovery.repair.context import PlanContext
+        from dreamkeep.recovery.repair.repair import Repair, check_arguments
 
-        checked(apply=apply, undo=undo, accept=accept, only=only)
+        check_arguments(apply=apply, undo=undo, accept=accept, only=only)
         if not self._context.exists():
             self._context.warn(f"There is no keep at {self._root} yet; only the agents' own stores are checked.")
         where, environment = self._context.find_home(home)
         repair = Repair(
-            Looking(self._host, self._root, where, environment, self._context.config["capture.exclude"]),
+            PlanContext(self._host, self._root, where, environment, self._context.config["capture.exclude"]),
             lambda: audit(
                 self._host,
                 self._root,

@@ -12,104 +12,104 @@ from types import MappingProxyType
 from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, read_row_messages, restored
 from dreamkeep.agents.hermes_webui.recovery.rows import databases
-from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.repair.mending import MENDED, Looking, Mending, MendResult, left
+from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
+from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 
 _DELETED = "it was deleted in the WebUI, or that can't be ruled out"
 _NO_COPY = "there is no good copy left"
 
 
-def _folder(looking: Looking, fault: Fault) -> Folder:
-    return Folder(looking.host, looking.root, fault.about["place"])
+def _folder(context: PlanContext, fault: Fault) -> Folder:
+    return Folder(context.host, context.root, fault.about["place"])
 
 
 def _is_deleted(folder: Folder, sid: str) -> bool:
     return folder.deleted is None or sid in folder.deleted
 
 
-def _read_row_messages(looking: Looking, folder: Folder, sid: str) -> documents.WebuiMessages:
-    return read_row_messages(folder, sid, databases(looking.host, looking.home, looking.environment))
+def _read_row_messages(context: PlanContext, folder: Folder, sid: str) -> documents.WebuiMessages:
+    return read_row_messages(folder, sid, databases(context.host, context.home, context.environment))
 
 
-def _is_kept(looking: Looking, folder: Folder, sid: str) -> bool:
+def _is_kept(context: PlanContext, folder: Folder, sid: str) -> bool:
     """Whether more than a prompt is known of a session whose file is gone, also if that can't be put in its place."""
-    if looking.host.stat(folder.backup(sid)) is not None or any(folder.versions(sid)):
+    if context.host.stat(folder.backup(sid)) is not None or any(folder.versions(sid)):
         return True
-    return bool(copies(folder, sid, databases(looking.host, looking.home, looking.environment)))
+    return bool(copies(folder, sid, databases(context.host, context.home, context.environment)))
 
 
-def rebuild_sidecar(mending: Mending, fault: Fault) -> MendResult:
+def rebuild_sidecar(context: RepairContext, fault: Fault) -> MendResult:
     """A session file that is not there or can't be read, of every copy there is."""
-    folder, sid = _folder(mending, fault), fault.about["sid"]
+    folder, sid = _folder(context, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
-        return left(why)
+        return not_mended(why)
     path = folder.live(sid)
-    seen = mending.host.stat(path)
+    seen = context.host.stat(path)
     if seen is not None and folder.document(path) is not None:
-        return _listed(mending, folder, sid)  # by the WebUI, or by us before a crash
+        return _listed(context, folder, sid)  # by the WebUI, or by us before a crash
     if _is_deleted(folder, sid):
-        return left(_DELETED)
-    data = restored(folder, sid, databases(mending.host, mending.home, mending.environment))
+        return not_mended(_DELETED)
+    data = restored(folder, sid, databases(context.host, context.home, context.environment))
     if data is None:
-        return left(_NO_COPY)
+        return not_mended(_NO_COPY)
     if seen is None:
-        done = mending.ledger.publish(path, data, session=fault.session)
+        done = context.ledger.publish(path, data, session=fault.session)
     else:
-        done = mending.ledger.replace(path, data, seen=seen, session=fault.session)
-    return _listed(mending, folder, sid) if done.mended else done
+        done = context.ledger.replace(path, data, seen=seen, session=fault.session)
+    return _listed(context, folder, sid) if done.mended else done
 
 
-def restore_backup(mending: Mending, fault: Fault) -> MendResult:
+def restore_backup(context: RepairContext, fault: Fault) -> MendResult:
     """A `.bak` that holds more: into the file that is there, or in the place of the one that is gone."""
-    folder, sid = _folder(mending, fault), fault.about["sid"]
+    folder, sid = _folder(context, fault), fault.about["sid"]
     path = folder.live(sid)
-    seen = mending.host.stat(path)
+    seen = context.host.stat(path)
     if seen is None:
-        return rebuild_sidecar(mending, fault)
+        return rebuild_sidecar(context, fault)
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
-        return left("it is no longer readable; run the audit again")
-    whole = documents.merged(live, [held], _read_row_messages(mending, folder, sid))
+        return not_mended("it is no longer readable; run the audit again")
+    whole = documents.merged(live, [held], _read_row_messages(context, folder, sid))
     if whole != live:
-        done = mending.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
+        done = context.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
         if not done.mended:
             return done
-    return _listed(mending, folder, sid, again=True)
+    return _listed(context, folder, sid, again=True)
 
 
-def recover_turn(mending: Mending, fault: Fault) -> MendResult:
+def recover_turn(context: RepairContext, fault: Fault) -> MendResult:
     """The prompt among the messages, marked; once, however often this is tried."""
-    folder, sid = _folder(mending, fault), fault.about["sid"]
+    folder, sid = _folder(context, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
-        return left(why)
+        return not_mended(why)
     path = folder.live(sid)
-    seen = mending.host.stat(path)
+    seen = context.host.stat(path)
     live = folder.document(path) if seen is not None else {}
     if live is None:
-        return left("its session file can't be read; fix that first")
+        return not_mended("its session file can't be read; fix that first")
     if seen is None and _is_deleted(folder, sid):
-        return left(_DELETED)
+        return not_mended(_DELETED)
     turn = next((one for one in documents.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
         return MENDED  # it has ended, or its prompt has come
-    if documents.may_be_meant(live, turn, _read_row_messages(mending, folder, sid)):
-        return left("messages were cleared or undone in this session, perhaps this one too")
+    if documents.may_be_meant(live, turn, _read_row_messages(context, folder, sid)):
+        return not_mended("messages were cleared or undone in this session, perhaps this one too")
     if seen is None:
-        if _is_kept(mending, folder, sid):
-            return left("its session file is missing, and more of it is kept elsewhere; fix that first")
-        done = mending.ledger.publish(path, documents.written(documents.begun_by(turn, sid)), session=fault.session)
+        if _is_kept(context, folder, sid):
+            return not_mended("its session file is missing, and more of it is kept elsewhere; fix that first")
+        done = context.ledger.publish(path, documents.written(documents.begun_by(turn, sid)), session=fault.session)
     else:
-        done = mending.ledger.replace(
+        done = context.ledger.replace(
             path, documents.written(documents.with_prompt(live, turn)), seen=seen, session=fault.session
         )
-    return _listed(mending, folder, sid, again=True) if done.mended else done
+    return _listed(context, folder, sid, again=True) if done.mended else done
 
 
-def rebuild_webui_index(mending: Mending, fault: Fault) -> MendResult:
+def rebuild_webui_index(context: RepairContext, fault: Fault) -> MendResult:
     """Entries of files that are there stay as they are, missing ones are made, those of no file go."""
-    folder = _folder(mending, fault)
+    folder = _folder(context, fault)
     path = f"{folder.place}/{INDEX}"
-    seen = mending.host.stat(path)
+    seen = context.host.stat(path)
     entries = folder.entries() if seen is not None else None
     listed = {documents.names(one) for one in entries or ()}
     more = {}
@@ -117,30 +117,30 @@ def rebuild_webui_index(mending: Mending, fault: Fault) -> MendResult:
         found = folder.document(folder.live(sid))
         if found is not None:
             more[sid] = documents.entry(found, sid)
-    return _write_index(mending, path, entries, documents.rebuilt(entries, folder.lives, more))
+    return _write_index(context, path, entries, documents.rebuilt(entries, folder.lives, more))
 
 
-def _write_index(mending: Mending, path: str, before: list[object] | None, after: list[object]) -> MendResult:
-    seen = mending.host.stat(path)
+def _write_index(context: RepairContext, path: str, before: list[object] | None, after: list[object]) -> MendResult:
+    seen = context.host.stat(path)
     if seen is None:
-        return mending.ledger.publish(path, documents.written_list(after))
-    return MENDED if before == after else mending.ledger.replace(path, documents.written_list(after), seen=seen)
+        return context.ledger.publish(path, documents.written_list(after))
+    return MENDED if before == after else context.ledger.replace(path, documents.written_list(after), seen=seen)
 
 
-def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) -> MendResult:
+def _listed(context: RepairContext, folder: Folder, sid: str, *, again: bool = False) -> MendResult:
     """So that what was given back is seen. `again`: its entry may be there, and say less than is true now."""
     path = f"{folder.place}/{INDEX}"
-    if mending.host.stat(path) is None:
+    if context.host.stat(path) is None:
         return MENDED  # the WebUI makes it when it starts
     entries, found = folder.entries(), folder.document(folder.live(sid))
     if entries is None or found is None or (not again and sid in {documents.names(one) for one in entries}):
         return MENDED
     kept = [one for one in entries if documents.names(one) != sid]
-    _write_index(mending, path, entries, documents.newest_first([*kept, documents.entry(found, sid)]))
+    _write_index(context, path, entries, documents.newest_first([*kept, documents.entry(found, sid)]))
     return MENDED  # the session is back; if somebody wrote the list meanwhile, the next audit tells
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = MappingProxyType(
+ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = MappingProxyType(
     {
         "rebuild_sidecar": rebuild_sidecar,
         "restore_backup": restore_backup,
@@ -149,4 +149,4 @@ ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = MappingProxyType
     }
 )
 #: Whether one can be done is found out by the audit.
-CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = MappingProxyType({})
+CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]] = MappingProxyType({})
