@@ -23,6 +23,7 @@ from dreamkeep.index import build
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading
 from dreamkeep.journal.writers import JournalWriters
+from dreamkeep.verbs.sessions import open_session
 from tests.agents import hermes
 from tests.capture.test_ingest import home_with, record
 from tests.helpers.journals import HOST, IDS, event, part, texts
@@ -230,7 +231,7 @@ def test_a_deleted_session_takes_nothing_however_it_was_opened(root: str) -> Non
     """K2 R5: the same handle, another process' handle, one that was checked before; again and again."""
     with Keep.open(root) as keep, Keep.open(root) as other:
         handles = [keep.session("x"), other.session("x")]
-        late = other.families.record.open_session("python:x")
+        late = open_session(other.context, "python:x")
         for handle in handles:
             handle.record("before")
         keep.delete("x")

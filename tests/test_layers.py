@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
-#: `Keep`, what its verbs are given, and its verbs, one module for each family.
+#: `Keep`, what its verbs are given, and the verbs.
 KEEP = {"keep", "context", "verbs"}
 #: What surfaces may see of them.
 FOR_SURFACES = {"dreamkeep.keep", "dreamkeep.verbs.standalone", "dreamkeep.verbs.tour"}
@@ -123,14 +124,14 @@ def test_imports_go_downward_only(file: Path) -> None:
         assert level(other) > level(own), f"{file.name} imports {module}"
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if "surfaces" in f.parts], ids=lambda f: f.name)
+@pytest.mark.parametrize("file", [f for f in FILES if "surfaces" in f.relative_to(PACKAGE).parts], ids=lambda f: f.name)
 def test_surfaces_see_only_keep_event_and_errors(file: Path) -> None:
     for module, _ in imports(file):
         if module.startswith("dreamkeep") and part_of(module) not in ("", "__version__"):
             assert module in FOR_SURFACES or part_of(module) in {"event", "errors", "surfaces"}, module
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if "integrations" in f.parts], ids=lambda f: f.name)
+@pytest.mark.parametrize("file", [f for f in FILES if "integrations" in f.relative_to(PACKAGE).parts], ids=lambda f: f.name)
 def test_integrations_see_keep_and_what_it_hands_out(file: Path) -> None:
     """`capture.items` is what `Keep.items` gives; `held` says what a forked child must not inherit."""
     for module, _ in imports(file):
@@ -251,19 +252,27 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
     assert {module for module in needs if module in reaches(module)} <= OLD_RINGS
 
 
-def test_families_of_verbs_are_handed_each_other_without_a_cycle(tmp_path: Path) -> None:
-    """A family that needed itself could never be made."""
-    from functools import cached_property
+def test_a_verb_takes_the_same_as_the_method_of_keep_that_calls_it() -> None:
+    """`Keep` only forwards, so its parameters and those of the function must not drift apart."""
+    import inspect
 
-    from dreamkeep import Keep
-    from dreamkeep.verbs.families import Families
+    from dreamkeep import Keep, verbs
 
-    with Keep.open(tmp_path / "keep") as keep:
-        made = [getattr(keep.families, name) for name, what in vars(Families).items() if isinstance(what, cached_property)]
-    assert len(made) > 20 and not (tmp_path / "keep").exists()
+    def parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+        """All but the first one, which is `self` or the context."""
+        found = [*inspect.signature(function).parameters.values()][1:]
+        return [(one.name, one.kind, callable(one.default) or one.default) for one in found]
+
+    methods = [node for node in ast.walk(ast.parse((PACKAGE / "keep.py").read_text())) if isinstance(node, ast.FunctionDef)]
+    calls = {node.name: re.search(r"verbs\.(\w+)\.(\w+)\(\s*self\.context", ast.unparse(node)) for node in methods}
+    verbs_of = {name: getattr(getattr(verbs, call[1]), call[2]) for name, call in calls.items() if call and name != "__init__"}
+    assert len(verbs_of) > 60
+    assert {name: parameters(verb) for name, verb in verbs_of.items()} == {
+        name: parameters(getattr(Keep, name)) for name in verbs_of
+    }
 
 
-def test_nobody_reaches_into_a_keep_its_context_or_its_families() -> None:
+def test_nobody_reaches_into_a_keep_or_its_context() -> None:
     """What others may use of them has a public name."""
     tests = Path(__file__).parent
     for file in (*FILES, *tests.rglob("*.py")):
@@ -271,5 +280,5 @@ def test_nobody_reaches_into_a_keep_its_context_or_its_families() -> None:
             if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
                 continue
             whose = ast.unparse(node.value).rpartition(".")[2]
-            private = whose in {"keep", "context", "families", "_keep", "_context"}
+            private = whose in {"keep", "context", "_keep", "_context"}
             assert not private, f"{file.name}:{node.lineno} uses {ast.unparse(node)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, cannot_read
@@ -53,11 +53,14 @@ class KeepContext:
         self.find_embedder: Callable[[], Embedder | None] = _find_installed_embedder
         #: Finishes deletions that were interrupted. Whoever wires the verbs sets it.
         self.finish_deletions: Callable[[], None] = lambda: None
+        #: What the last `ingest` corrected of projects.
+        self.corrected: Sequence[dict[str, str]] = ()
         #: Journals that the index could not read when it was followed last.
         self.strays: tuple[str, ...] = ()
         self._making = threading.RLock()
         self._journals: JournalWriters | None = None
         self._owners: Owners | None = None
+        self._made: dict[type, Any] = {}
 
     def close(self) -> None:
         if self._journals:
@@ -67,6 +70,14 @@ class KeepContext:
 
     def exists(self) -> bool:
         return self.host.stat(f"{self.root}/journal") is not None
+
+    def once(self, kind: type[T], make: Callable[[], T]) -> T:
+        """The one object of this class that the keep's verbs share; made when it is first needed."""
+        with self._making:
+            if kind not in self._made:
+                self._made[kind] = make()
+            made: T = self._made[kind]
+            return made
 
     def is_off(self) -> bool:
         try:

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep import config as settings
+from dreamkeep import verbs
 from dreamkeep.context import KeepContext
 from dreamkeep.host import Host, RealHost
-from dreamkeep.verbs.families import Families
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import IngestOutcome
@@ -30,7 +30,7 @@ class Keep:
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
         self.context = KeepContext(root, host, environment, anyway=anyway)
-        self.families = Families(self.context)
+        self.context.finish_deletions = lambda: verbs.forget.finish_deletions(self.context)
 
     @property
     def root(self) -> str:
@@ -92,21 +92,21 @@ class Keep:
 
     def session(self, native_id: str, *, agent: str = "python", cwd: AnyPath | None = None, title: str = "") -> Session:
         """Opens or resumes a session; what it records is durable when the call returns."""
-        return self.families.record.session(native_id, agent=agent, cwd=cwd, title=title)
+        return verbs.sessions.session(self.context, native_id, agent=agent, cwd=cwd, title=title)
 
     def items(self, native_id: str, *, agent: str = "python", cwd: AnyPath | None = None, title: str = "") -> Items:
         """A session as a framework sees it (`dreamkeep.integrations`): items, exactly as they were handed over."""
-        return self.families.record.items(native_id, agent=agent, cwd=cwd, title=title)
+        return verbs.sessions.items(self.context, native_id, agent=agent, cwd=cwd, title=title)
 
     def end(self, session: str) -> Summary:
         """By hand: that nothing more comes is no news of the session, so it is not the newest by that."""
-        return self.families.record.end(session)
+        return verbs.sessions.end(self.context, session)
 
     def suspend(self, session: str) -> Summary:
-        return self.families.record.suspend(session)
+        return verbs.sessions.suspend(self.context, session)
 
     def resume(self, session: str) -> Summary:
-        return self.families.record.resume(session)
+        return verbs.sessions.resume(self.context, session)
 
     def new_id(self) -> str:
         """A name that nothing else has, later than those before it."""
@@ -116,38 +116,34 @@ class Keep:
 
     def resolve(self, text: str) -> str:
         """A session's full id, from itself, a bare native id or a unique prefix."""
-        from dreamkeep.verbs.arguments import resolve_session
-
-        return resolve_session(self.context, text)
+        return verbs.arguments.resolve_session(self.context, text)
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
-        return self.families.sessions.sessions(project=project, agent=agent, limit=limit)
+        return verbs.sessions.sessions(self.context, project=project, agent=agent, limit=limit)
 
     def summary(self, session: str) -> Summary:
-        return self.families.sessions.summary(session)
+        return verbs.sessions.summary(self.context, session)
 
     def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
         """One session whole, as the contract's JSON; `live` adds what is going on now."""
-        return self.families.sessions.show(text, live=live)
+        return verbs.sessions.show(self.context, text, live=live)
 
     def digest(self, text: str) -> dict[str, Any]:
         """The reading copy of a session, as a model is given it: without secrets, every line with its place."""
-        return self.families.sessions.digest(text)
+        return verbs.sessions.digest(self.context, text)
 
     def lineage(self, session: str) -> dict[str, Any]:
         """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
-        return self.families.sessions.lineage(session)
+        return verbs.sessions.lineage(self.context, session)
 
     def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Everything captured of a session, in the order of capture: what it is, and its exact bytes."""
-        return self.families.sessions.raw(text)
+        return verbs.sessions.raw(self.context, text)
 
     @staticmethod
     def as_json(summary: Summary) -> dict[str, Any]:
         """A session as the contract's JSON has it."""
-        from dreamkeep.verbs import views
-
-        return views.show_session(summary)
+        return verbs.views.show_session(summary)
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
@@ -182,7 +178,7 @@ class Keep:
         progress: Progress | None = None,
     ) -> Iterator[IngestOutcome]:
         """Find and import sessions: of all agents on this machine, below `home`, or what `paths` name. One outcome a source."""
-        return self.families.capture.ingest(agents=agents, home=home, paths=paths, again=again, progress=progress)
+        return verbs.capture.ingest(self.context, agents=agents, home=home, paths=paths, again=again, progress=progress)
 
     def watch(
         self,
@@ -193,19 +189,19 @@ class Keep:
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[IngestOutcome | None]:
         """The same, live, until `stopped`: outcomes as they come, and None now and then."""
-        return self.families.capture.watch(agents=agents, home=home, polling=polling, stopped=stopped)
+        return verbs.capture.watch(self.context, agents=agents, home=home, polling=polling, stopped=stopped)
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
         """Journal what hooks have left in the spool, and bring in the transcripts they name. Not while capture is off."""
-        return self.families.capture.drain(also_off=also_off)
+        return verbs.capture.drain(self.context, also_off=also_off)
 
     def take_in(self) -> None:
         """Journal what hooks left, if something waits, so that the next answer knows it. Where that fails: only a warning."""
-        self.families.capture.take_in()
+        verbs.capture.take_in(self.context)
 
     def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
         """Run an ACP agent between its client and us; its exit code."""
-        return self.families.capture.tap(command, agent=agent)
+        return verbs.capture.tap(self.context, command, agent=agent)
 
     def init(
         self,
@@ -217,18 +213,16 @@ class Keep:
         mcp: bool = True,
     ) -> list[dict[str, str]]:
         """Hooks and the MCP server into the settings of the agents found, or out of them again."""
-        return self.families.capture.init(agents=agents, home=home, dry_run=dry_run, uninstall=uninstall, mcp=mcp)
+        return verbs.capture.init(self.context, agents=agents, home=home, dry_run=dry_run, uninstall=uninstall, mcp=mcp)
 
     def start_drainer(self) -> None:
         """In a process of its own, if something waits for it."""
-        from dreamkeep.verbs.capture import start_drainer
-
-        start_drainer(self.context)
+        verbs.capture.start_drainer(self.context)
 
     @property
     def corrected(self) -> Sequence[dict[str, str]]:
         """What the last `ingest` corrected of projects."""
-        return self.families.capture.corrected
+        return self.context.corrected
 
     # -- recall
 
@@ -246,8 +240,8 @@ class Keep:
     ) -> list[Hit]:
         """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
         `as_of`: what was known then."""
-        return self.families.search.search(
-            query, kinds=kinds, project=project, agent=agent, session=session, since=since, as_of=as_of, limit=limit
+        return verbs.search.search(
+            self.context, query, kinds=kinds, project=project, agent=agent, session=session, since=since, as_of=as_of, limit=limit
         )
 
     def pack(
@@ -258,17 +252,17 @@ class Keep:
 
         `project`: its name or the path of a folder in it; without it that of the current folder; "": only what holds everywhere.
         `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
-        return self.families.packs.pack(query, project, task, budget)
+        return verbs.packs.pack(self.context, query, project, task, budget)
 
     def render_packs(self, squeezed: Sequence[str] = ()) -> None:
         """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
 
         A pack is never worth failing for: what could not be rendered is told, and is next time."""
-        self.families.packs.render_packs(squeezed)
+        verbs.packs.render_packs(self.context, squeezed)
 
     def embed(self, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
         """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
-        return self.families.similarity.embed(most=most, progress=progress)
+        return verbs.similarity.embed(self.context, most=most, progress=progress)
 
     @staticmethod
     def places_of(query: str, text: str) -> list[tuple[int, int]]:
@@ -299,7 +293,8 @@ class Keep:
         what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
         time, or all) once more from their beginning, with a model.
         """
-        return self.families.dreams.dream(
+        return verbs.dreams.dream(
+            self.context,
             if_due=if_due,
             dry_run=dry_run,
             preview=preview,
@@ -314,28 +309,28 @@ class Keep:
     def dream_status(self) -> dict[str, Any]:
         """Each session that has ended, whether a dream is due, and the last report. What ended and has no completion record yet
         is as it will be: the next dream records it first."""
-        return self.families.dreams.dream_status()
+        return verbs.dreams.dream_status(self.context)
 
     def dream_history(self) -> list[dict[str, Any]]:
         """All runs, newest first. `running`: its report comes when it has ended."""
-        return self.families.dreams.dream_history()
+        return verbs.dreams.dream_history(self.context)
 
     def dream_undo(self, run: str) -> dict[str, Any]:
         """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
-        return self.families.dreams.dream_undo(run)
+        return verbs.dreams.dream_undo(self.context, run)
 
     def start_dream(self) -> bool:
         """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
-        return self.families.dreams.start_dream()
+        return verbs.dreams.start_dream(self.context)
 
     def hygiene(self) -> dict[str, Any]:
         """End what has been quiet for long, record what ended, compress what is cold."""
-        return self.families.hygiene.hygiene()
+        return verbs.hygiene.hygiene(self.context)
 
     def page(self, *, project: str = "", write: AnyPath | None = None) -> dict[str, Any]:
         """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
         new file is made, and no folder."""
-        return self.families.pages.page(project=project, write=write)
+        return verbs.pages.page(self.context, project=project, write=write)
 
     # -- dreams whose requests somebody else answers
 
@@ -350,49 +345,49 @@ class Keep:
     ) -> dict[str, Any]:
         """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
         sessions that were read before, as `dream`."""
-        return self.families.exchange.dream_export(folder, sessions=sessions, limit=limit, again=again, since=since)
+        return verbs.exchange.dream_export(self.context, folder, sessions=sessions, limit=limit, again=again, since=since)
 
     def dream_import(self, folder: str) -> dict[str, Any]:
         """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
-        return self.families.exchange.dream_import(folder)
+        return verbs.exchange.dream_import(self.context, folder)
 
     def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
         """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
         `again`: where nothing waits, also what rules alone have read."""
-        return self.families.exchange.dream_next(session, again=again)
+        return verbs.exchange.dream_next(self.context, session, again=again)
 
     def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
         """An answer to a request of `dream_next`: checked as any model's, and what came of it. `next`: what is asked then."""
-        return self.families.exchange.dream_submit(request, answer)
+        return verbs.exchange.dream_submit(self.context, request, answer)
 
     # -- models
 
     def model(self) -> dict[str, Any]:
         """Who is asked now, who could be, and what the last 30 days would cost. Nothing of a session is sent."""
-        return self.families.models.model()
+        return verbs.models.model(self.context)
 
     def model_use(self, what: str) -> dict[str, Any]:
         """From now on dreams ask this one: NAME or NAME:MODEL, as `model` found them. Only keep.toml is changed."""
-        return self.families.models.model_use(what)
+        return verbs.models.model_use(self.context, what)
 
     def model_off(self) -> dict[str, Any]:
         """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""
-        return self.families.models.model_off()
+        return verbs.models.model_off(self.context)
 
     def models_at_hand(self) -> list[str]:
         """Names of what was found, without asking anybody: for who only wants to mention it."""
-        return self.families.models.models_at_hand()
+        return verbs.models.models_at_hand(self.context)
 
     # -- memory
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
         """What is remembered, best first. `state` None or "all": whatever became of it."""
-        return self.families.notes.notes(kind=kind, state=state, project=project)
+        return verbs.notes.notes(self.context, kind=kind, state=state, project=project)
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
         """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
         the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
-        return self.families.notes.note_add(text, kind=kind, project=project)
+        return verbs.notes.note_add(self.context, text, kind=kind, project=project)
 
     def note_suggest(
         self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
@@ -400,20 +395,20 @@ class Keep:
         """What an agent wants to be remembered: a note in the state `suggested`, which waits for `note_change(note, "confirm")`.
         It counts at once, as the user's own word, if `quote` is what the user typed in `session` (without it: in a late session
         of the project) and `text` says no more than that. Answers as `note_add`."""
-        return self.families.notes.note_suggest(text, kind=kind, project=project, session=session, quote=quote)
+        return verbs.notes.note_suggest(self.context, text, kind=kind, project=project, session=session, quote=quote)
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back.
 
         `by`: "agent" may pin, unpin and retract. It takes back only what waits as a suggestion; of another note its history
         tells that an agent doubts it, and the note holds until the user retracts it."""
-        return self.families.notes.note_change(note, act, text=text, reason=reason, by=by)
+        return verbs.notes.note_change(self.context, note, act, text=text, reason=reason, by=by)
 
     def note_promote(self, note: str, file: AnyPath) -> dict[str, Any]:
         """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
         and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
         file said it already."""
-        return self.families.notes.note_promote(note, file)
+        return verbs.notes.note_promote(self.context, note, file)
 
     def add_insight(
         self,
@@ -440,30 +435,30 @@ class Keep:
         where the user rejected it before. `changed`: `[{what, id, reason}]`, what became of notes. The same again changes
         nothing.
         """
-        return self.families.notes.add_insight(
-            type, text, session=session, quote=quote, task=task, project=project, author=author
+        return verbs.notes.add_insight(
+            self.context, type, text, session=session, quote=quote, task=task, project=project, author=author
         )
 
     def dream_why(self, note: str) -> dict[str, Any]:
         """A note with what it rests on and what happened to it, step by step."""
-        return self.families.notes.dream_why(note)
+        return verbs.notes.dream_why(self.context, note)
 
     def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
         """Pieces of work, newest first, with how many insights belong to each."""
-        return self.families.tasks.tasks(project=project)
+        return verbs.tasks.tasks(self.context, project=project)
 
     def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
-        return self.families.tasks.task_open(title, project=project)
+        return verbs.tasks.task_open(self.context, title, project=project)
 
     def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
-        return self.families.tasks.task_close(task, state=state)
+        return verbs.tasks.task_close(self.context, task, state=state)
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
-        return self.families.tasks.task_rename(task, title)
+        return verbs.tasks.task_rename(self.context, task, title)
 
     def task_show(self, task: str) -> dict[str, Any]:
         """One task with its insights."""
-        return self.families.tasks.task_show(task)
+        return verbs.tasks.task_show(self.context, task)
 
     def review(
         self,
@@ -480,55 +475,53 @@ class Keep:
         merges the two projects. `edit`: (id, text): accepted in these words. `accept_all`: every suggested note of that kind. An
         id that nothing has is an error, and then nothing is done.
         """
-        return self.families.review.review(project=project, accept=accept, reject=reject, edit=edit, accept_all=accept_all)
+        return verbs.review.review(self.context, project=project, accept=accept, reject=reject, edit=edit, accept_all=accept_all)
 
     # -- projects
 
     def project_named(self, text: str) -> str:
         """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
-        from dreamkeep.verbs.arguments import find_project
-
-        return find_project(self.context, text)
+        return verbs.arguments.find_project(self.context, text)
 
     def projects(self) -> list[dict[str, Any]]:
         """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
-        return self.families.projects.projects()
+        return verbs.projects.projects(self.context)
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
         """Everything of a project, what is there and what comes, is shown under that name from now on."""
-        return self.families.projects.project_rename(project, name)
+        return verbs.projects.project_rename(self.context, project, name)
 
     def project_merge(self, project: str, into: str) -> dict[str, Any]:
         """Two projects are one: what is there, and what comes, of either."""
-        return self.families.projects.project_merge(project, into)
+        return verbs.projects.project_merge(self.context, project, into)
 
     def project_undo(self, project: str) -> dict[str, Any]:
         """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
-        return self.families.projects.project_undo(project)
+        return verbs.projects.project_undo(self.context, project)
 
     def project_apart(self, project: str, other: str) -> dict[str, Any]:
         """These are two projects: that they are one is neither offered nor found by `ingest` any more."""
-        return self.families.projects.project_apart(project, other)
+        return verbs.projects.project_apart(self.context, project, other)
 
     def project_offers(self) -> list[dict[str, str]]:
         """Projects that may be the same as another: to be accepted (`project_merge`) or rejected (`project_apart`)."""
-        return self.families.projects.project_offers()
+        return verbs.projects.project_offers(self.context)
 
     def correct_projects(self) -> list[dict[str, str]]:
         """Sessions that were read when their worktree was gone go to their repository's project; what was changed. Of nobody who
         captures it is the failure when that can't be done now: only a warning."""
-        return self.families.projects.correct_projects()
+        return verbs.projects.correct_projects(self.context)
 
     # -- recovery
 
     def doctor(self) -> list[dict[str, Any]]:
-        return self.families.faults.doctor()
+        return verbs.faults.doctor(self.context)
 
     def audit(self, *, deep: bool = False, home: AnyPath | None = None) -> dict[str, Any]:
         """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.
 
         `deep`: every byte is read again, not only what looks other than it did."""
-        return self.families.faults.audit(deep=deep, home=home)
+        return verbs.faults.audit(self.context, deep=deep, home=home)
 
     def repair(
         self,
@@ -540,7 +533,7 @@ class Keep:
         home: AnyPath | None = None,
     ) -> dict[str, Any]:
         """The plan that mends what an audit finds; or (one of these) do it, accept faults as they are, or take a repair back."""
-        return self.families.faults.repair(apply=apply, undo=undo, accept=accept, only=only, home=home)
+        return verbs.faults.repair(self.context, apply=apply, undo=undo, accept=accept, only=only, home=home)
 
     def restore(
         self,
@@ -554,49 +547,47 @@ class Keep:
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Write a session back for an agent: byte for byte where it came from there, else converted."""
-        return self.families.restore.restore(
-            session, to, home=home, cwd=cwd, generation=generation, convert=convert, dry_run=dry_run
+        return verbs.restore.restore(
+            self.context, session, to, home=home, cwd=cwd, generation=generation, convert=convert, dry_run=dry_run
         )
 
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
-        return self.families.deletion.delete(session)
+        return verbs.deletion.delete(self.context, session)
 
     def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
         """Several at once: index, pages and packs are made anew once. If one of them is not there, none is deleted."""
-        return self.families.deletion.delete_all(sessions)
+        return verbs.deletion.delete_all(self.context, sessions)
 
     def undelete(self, session: str) -> str:
         """A later capture of the same session is accepted again; what was deleted stays deleted."""
-        return self.families.deletion.undelete(session)
+        return verbs.deletion.undelete(self.context, session)
 
     def export(self, file: AnyPath, *, view: bool = True, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """The whole keep as one file. `view`: with a page for people of each session."""
-        return self.families.snapshots.export(file, view=view, progress=progress)
+        return verbs.snapshots.export(self.context, file, view=view, progress=progress)
 
     def verify(self, file: AnyPath, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Whether a snapshot is whole; what is wrong with it, if not."""
-        return self.families.snapshots.verify(file, progress=progress)
+        return verbs.snapshots.verify(self.context, file, progress=progress)
 
     def import_(self, file: AnyPath, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """What a snapshot has and this keep has not; everything, where there is no keep yet."""
-        return self.families.snapshots.import_(file, progress=progress)
+        return verbs.snapshots.import_(self.context, file, progress=progress)
 
     # -- upkeep
 
     def status(self) -> dict[str, Any]:
-        return self.families.upkeep.status()
+        return verbs.upkeep.status(self.context)
 
     def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
-        return self.families.upkeep.reindex(from_zero=from_zero, progress=progress)
+        return verbs.upkeep.reindex(self.context, from_zero=from_zero, progress=progress)
 
     def catch_up(self) -> None:
         """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
-        self.families.upkeep.catch_up()
+        verbs.upkeep.catch_up(self.context)
 
     def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
         `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
-        from dreamkeep.verbs.compress import compress_cold
-
-        return compress_cold(self.context, everything=everything, least=least)
+        return verbs.upkeep.compress_cold(self.context, everything=everything, least=least)

@@ -36,6 +36,7 @@ from dreamkeep.session import records
 from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack
 from dreamkeep.verbs import views
+from dreamkeep.verbs.capture import open_ingest
 from tests.capture.test_ingest import SID, home_with, ingest, record, said
 from tests.helpers import channels
 from tests.helpers.channels import SESSION, Heard
@@ -439,7 +440,7 @@ def test_a_session_is_captured_again_once_it_is_undeleted_though_a_watcher_knew_
     home, _ = home_with(tmp_path, record(1))
     _, other = home_with(tmp_path, record(1), "another")
     with Keep.open(tmp_path / "keep") as watching, Keep.open(tmp_path / "keep") as keep:
-        watcher = watching.families.capture.open_ingest()
+        watcher = open_ingest(watching.context)
 
         def look() -> None:
             found = find.everywhere(RealHost(), str(home), {}, ["claude"])

@@ -14,6 +14,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.verbs.dream.dreams import open_dreaming
 from tests.surfaces.test_cli import Cli
 
 
@@ -67,7 +68,7 @@ def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monk
     """D36: nor does a preview write; scope is told, nothing is recorded."""
     cli("dream", "status")
     with Keep.open(told) as keep:
-        keep.families.dreams.open_dreaming().complete()
+        open_dreaming(keep.context).complete()
     before = tree(told)
 
     def no_socket(*given: Any, **more: Any) -> socket.socket:
@@ -421,7 +422,7 @@ def test_a_lock_that_somebody_holds_is_an_answer_and_nobody_waits_for_it(told: s
     """D7: an event loop goes on, because nothing here blocks: asked in a thread or not, the answer comes at once."""
     import asyncio
 
-    with Keep.open(told) as keep, Keep.open(told) as other, keep.families.dreams.open_dreaming().lock() as mine:
+    with Keep.open(told) as keep, Keep.open(told) as other, open_dreaming(keep.context).lock() as mine:
         assert mine
 
         async def both() -> tuple[dict[str, Any], int]:

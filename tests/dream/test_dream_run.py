@@ -22,6 +22,7 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
+from dreamkeep.verbs.dream.dreams import open_dreaming
 from tests.helpers.faults import Dying, FragileHost, PowerCut
 from tests.recovery.test_delete import holding
 
@@ -390,7 +391,7 @@ def test_a_subagents_session_waits_for_no_dream_and_makes_none_due(tmp_path: Pat
             keep.end(one)
         told = keep.dream_status()
         assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "no sessions are waiting"), "as it will be"
-        assert set(keep.families.dreams.open_dreaming().complete().sessions) == set(below)
+        assert set(open_dreaming(keep.context).complete().sessions) == set(below)
         told = keep.dream_status()
         assert {one["id"] for one in told["sessions"]} == set(below)
         assert {one["eligibility"] for one in told["sessions"]} == {"already_consolidated"}

@@ -15,6 +15,7 @@ from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.dream.pages.publish import Publishing
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, publish_file
+from dreamkeep.verbs.dream.pages import pages_differ, publish_pages
 from tests.dream.test_dream_run import memory
 from tests.helpers.faults import Dying, PowerCut
 from tests.recovery.test_delete import holding
@@ -134,7 +135,7 @@ def test_a_hand_edit_on_one_page_is_on_all_pages_of_the_project_at_once(tmp_path
         keep.dream(backend=Prompts())
         assert [page.read_bytes() for page in (*pages, *(tmp_path / "k" / "journal" / "keep").iterdir())] == before
         pages[0].write_text(pages[0].read_text().replace("as doubles", "as text"))
-        told = keep.families.pages.publish("")
+        told = publish_pages(keep.context, "")
         assert sorted((one["path"], one["changed"], one["edits"]) for one in told) == sorted(
             (str(page), page != pages[0], int(page == pages[0])) for page in pages
         )
@@ -323,7 +324,7 @@ def test_a_file_elsewhere_is_written_only_while_it_has_our_region(tmp_path: Path
         keep.dream(backend=Prompts())
         assert not gone.exists() and emptied.read_text() == "# mine\n" and "walrus" in asked.read_text()
         assert not list(tmp_path.rglob("planted.md")) and not Path("planted.md").exists()
-        assert not keep.families.pages.differ()
+        assert not pages_differ(keep.context)
         assert keep.page(project=project, write=gone)["changed"]
 
 

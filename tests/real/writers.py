@@ -27,6 +27,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.messages import messages as messages_of
+from dreamkeep.verbs.sessions import open_session
 
 T = TypeVar("T")
 
@@ -304,7 +305,7 @@ def traced(root: str, session: str, appends: str) -> None:
 def ending(root: str, session: str, times: str) -> None:
     """Ends a session that is there, as often as told."""
     with Keep.open(root) as keep:
-        chat = keep.families.record.open_session(f"python:{session}")  # `session()` would first resume one that had ended
+        chat = open_session(keep.context, f"python:{session}")  # `session()` would first resume one that had ended
         for n in range(1, int(times) + 1):
             boldly(n, chat.end)
 

@@ -5,249 +5,233 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, Failed, from_os
-from dreamkeep.verbs.compress import compress_cold
+from dreamkeep.verbs.dream.dreams import start_dream
+from dreamkeep.verbs.dream.hygiene import hygiene
+from dreamkeep.verbs.projects import correct_projects
+from dreamkeep.verbs.recall.packs import render_packs
+from dreamkeep.verbs.upkeep import compress_cold, open_quota
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, IngestOutcome
     from dreamkeep.context import KeepContext
     from dreamkeep.index.build import Progress
-    from dreamkeep.verbs.dream.hygiene import HygieneVerbs
-    from dreamkeep.verbs.dream.run import DreamVerbs
-    from dreamkeep.verbs.limits import Limits
-    from dreamkeep.verbs.projects import ProjectVerbs
-    from dreamkeep.verbs.recall.pack import PackVerbs
 
 _TEND_EVERY_S = 3_600.0
 
 
-class CaptureVerbs:
-    """Sessions that come in: by their files, by hooks, through the tap."""
+def ingest(
+    context: KeepContext,
+    *,
+    agents: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    paths: Sequence[str | os.PathLike[str]] = (),
+    again: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[IngestOutcome]:
+    from dreamkeep.capture import find
+    from dreamkeep.capture.ingest import IngestOutcome
 
-    def __init__(
-        self,
-        context: KeepContext,
-        limits: Limits,
-        packs: PackVerbs,
-        projects: ProjectVerbs,
-        dreams: DreamVerbs,
-        hygiene: HygieneVerbs,
-    ) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-        self._limits = limits
-        self._packs = packs
-        self._projects = projects
-        self._dreams = dreams
-        self._hygiene = hygiene
-        #: What the last `ingest` corrected of projects.
-        self.corrected: Sequence[dict[str, str]] = ()
+    chosen = find.checked(agents)
+    where, environment = context.find_home(home)
+    found: list[find.Found] = []
+    for path in paths:
+        found += find.named(context.host, os.fspath(path), chosen)
+    glance = find.Glance(context.host)
+    if not paths:
+        found = list(find.everywhere(glance, where, environment, chosen))
+    for one in found:
+        if isinstance(one, find.Trouble):
+            yield IngestOutcome(one.agent, one.path, "", state="failed", problem=one.problem)
+    if not found and not context.exists():
+        return  # nothing to keep: then no keep is made
+    ingest = _open_limited_ingest(context, again)
+    open_quota(context).begin()
+    sources = [one for one in found if not isinstance(one, find.Trouble)]
+    states = set()
+    for outcome in ingest.run(sources, progress, glanced=glance.seen):
+        states.add(outcome.state)
+        yield outcome
+    if not paths:
+        yield from ingest.vanished(chosen, {one.path for one in found})
+    # Who asks for that needs an index: a keep that is full is not made larger by one.
+    context.corrected = correct_projects(context) if (not paths or "new" in states) and "paused" not in states else []
 
-    def ingest(
-        self,
-        *,
-        agents: Sequence[str] = (),
-        home: str | os.PathLike[str] | None = None,
-        paths: Sequence[str | os.PathLike[str]] = (),
-        again: bool = False,
-        progress: Progress | None = None,
-    ) -> Iterator[IngestOutcome]:
-        from dreamkeep.capture import find
-        from dreamkeep.capture.ingest import IngestOutcome
 
-        chosen = find.checked(agents)
-        where, environment = self._context.find_home(home)
-        found: list[find.Found] = []
-        for path in paths:
-            found += find.named(self._host, os.fspath(path), chosen)
-        glance = find.Glance(self._host)
-        if not paths:
-            found = list(find.everywhere(glance, where, environment, chosen))
-        for one in found:
-            if isinstance(one, find.Trouble):
-                yield IngestOutcome(one.agent, one.path, "", state="failed", problem=one.problem)
-        if not found and not self._context.exists():
-            return  # nothing to keep: then no keep is made
-        ingest = self._open_limited_ingest(again)
-        self._limits.open_quota().begin()
-        sources = [one for one in found if not isinstance(one, find.Trouble)]
-        states = set()
-        for outcome in ingest.run(sources, progress, glanced=glance.seen):
-            states.add(outcome.state)
-            yield outcome
-        if not paths:
-            yield from ingest.vanished(chosen, {one.path for one in found})
-        # Who asks for that needs an index: a keep that is full is not made larger by one.
-        self.corrected = self._projects.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
+def watch(
+    context: KeepContext,
+    *,
+    agents: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    polling: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[IngestOutcome | None]:
+    from dreamkeep.capture.find import checked
+    from dreamkeep.capture.watch import Forward, Watching
 
-    def watch(
-        self,
-        *,
-        agents: Sequence[str] = (),
-        home: str | os.PathLike[str] | None = None,
-        polling: bool = False,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> Iterator[IngestOutcome | None]:
-        from dreamkeep.capture.find import checked
-        from dreamkeep.capture.watch import Forward, Watching
+    where, environment = context.find_home(home)
+    ingest = _open_limited_ingest(context)
+    watching = Watching(
+        context.host,
+        ingest,
+        where,
+        environment,
+        checked(agents),
+        now_s=Forward(context.host.now),
+        stopped=stopped,
+        off=context.is_off,
+        polling=polling,
+    )
+    tending = _tend(context)
+    for one in watching.run():
+        if one is None:
+            next(tending)
+        yield one
 
-        where, environment = self._context.find_home(home)
-        ingest = self._open_limited_ingest()
-        watching = Watching(
-            self._host,
-            ingest,
+
+def _tend(context: KeepContext) -> Iterator[None]:
+    """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
+    from dreamkeep.capture.hooks import spool
+    from dreamkeep.capture.watch import Forward
+
+    now_s = Forward(context.host.now)
+    tend_at = now_s()
+    while True:
+        try:
+            if spool.waiting(context.host, context.root):
+                for problem in drain(context)["problems"]:
+                    context.warn(problem)
+            if now_s() >= tend_at and not context.is_off():
+                tend_at = now_s() + _TEND_EVERY_S
+                correct_projects(context)
+                compress_cold(context)  # before quiet sessions are ended, which writes to them
+                hygiene(context)
+                start_dream(context)
+        except (DreamkeepError, OSError) as problem:
+            context.warn(f"Still watching, but: {problem}")
+        yield
+
+
+def drain(context: KeepContext, *, also_off: bool = False) -> dict[str, Any]:
+    from dreamkeep.capture.hooks.drain import drain
+
+    if context.is_off() and not also_off:
+        return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
+    exclude = context.config["capture.exclude"]
+    done = drain(
+        context.host,
+        context.root,
+        context.journals(),
+        context.ids,
+        exclude=exclude,
+        read_source=partial(_read_source, context),
+    )
+    if done.sessions:
+        render_packs(context, done.compacting)
+    return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
+
+
+def _read_source(context: KeepContext, agent: str, path: str) -> None:
+    """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
+    found = ingest(context, agents=[agent], paths=[path] if path else ())
+    # What is paused is no problem of who called: it is read when there is room again.
+    problems = [one.problem for one in found if one.problem and one.state != "paused"]
+    if problems:
+        raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
+
+
+def take_in(context: KeepContext) -> None:
+    if context.host.stat(f"{context.root}/spool") is None or context.is_off():
+        return
+
+    from dreamkeep.capture.hooks import spool
+
+    try:
+        problems = drain(context)["problems"] if spool.waiting(context.host, context.root) else ()
+    except (DreamkeepError, OSError) as problem:
+        problems = [f"Waiting hook calls can't be moved into the journals now: {problem}"]
+    for one in problems:
+        context.warn(one)
+
+
+def tap(context: KeepContext, command: Sequence[str], *, agent: str | None = None) -> int:
+    from dreamkeep.capture.exclude import Excluded
+    from dreamkeep.capture.tap import tap
+
+    excluded = Excluded(context.config["capture.exclude"])
+    return tap.run(
+        context.host,
+        context.root,
+        context.journals,
+        context.ids,
+        context.owners,
+        command,
+        agent=agent,
+        environment=context.environment,
+        off=context.is_off(),
+        scrape=context.config["capture.scrape"],
+        excluded=excluded.session,
+    )
+
+
+def init(
+    context: KeepContext,
+    *,
+    agents: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    uninstall: bool = False,
+    mcp: bool = True,
+) -> list[dict[str, str]]:
+    from dreamkeep.capture import setup
+
+    where, environment = context.find_home(home)
+    python = os.path.abspath(sys.executable)
+    try:
+        done = setup.init(
+            context.host,
             where,
             environment,
-            checked(agents),
-            now_s=Forward(self._host.now),
-            stopped=stopped,
-            off=self._context.is_off,
-            polling=polling,
+            agents=agents,
+            keep=context.root,
+            python=python,
+            hook=find_hook_file(),
+            dry_run=dry_run,
+            uninstall=uninstall,
+            mcp=mcp,
         )
-        tending = self._tend()
-        for one in watching.run():
-            if one is None:
-                next(tending)
-            yield one
+    except OSError as problem:
+        raise from_os(problem, "setting up", str(problem.filename or where)) from problem
+    if not dry_run and not uninstall:
+        render_packs(context)  # for the first session that starts with the hooks
+    return [change.as_json() for change in done]
 
-    def _tend(self) -> Iterator[None]:
-        """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
-        from dreamkeep.capture.hooks import spool
-        from dreamkeep.capture.watch import Forward
 
-        now_s = Forward(self._host.now)
-        tend_at = now_s()
-        while True:
-            try:
-                if spool.waiting(self._host, self._root):
-                    for problem in self.drain()["problems"]:
-                        self._context.warn(problem)
-                if now_s() >= tend_at and not self._context.is_off():
-                    tend_at = now_s() + _TEND_EVERY_S
-                    self._projects.correct_projects()
-                    compress_cold(self._context)  # before quiet sessions are ended, which writes to them
-                    self._hygiene.hygiene()
-                    self._dreams.start_dream()
-            except (DreamkeepError, OSError) as problem:
-                self._context.warn(f"Still watching, but: {problem}")
-            yield
+def open_ingest(context: KeepContext, again: bool = False) -> Ingest:
+    """Without limits: for a repair or an import, which must not be paused."""
+    from dreamkeep.capture.ingest import Ingest
 
-    def drain(self, *, also_off: bool = False) -> dict[str, Any]:
-        from dreamkeep.capture.hooks.drain import drain
+    return Ingest(
+        context.host,
+        context.root,
+        context.journals(),
+        context.ids,
+        exclude=context.config["capture.exclude"],
+        again=again,
+    )
 
-        if self._context.is_off() and not also_off:
-            return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
-        exclude = self._context.config["capture.exclude"]
-        done = drain(
-            self._host,
-            self._root,
-            self._context.journals(),
-            self._context.ids,
-            exclude=exclude,
-            read_source=self._read_source,
-        )
-        if done.sessions:
-            self._packs.render_packs(done.compacting)
-        return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
 
-    def _read_source(self, agent: str, path: str) -> None:
-        """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
-        found = self.ingest(agents=[agent], paths=[path] if path else ())
-        # What is paused is no problem of who called: it is read when there is room again.
-        problems = [one.problem for one in found if one.problem and one.state != "paused"]
-        if problems:
-            raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
+def _open_limited_ingest(context: KeepContext, again: bool = False) -> Ingest:
+    """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
+    from dreamkeep.capture.quota import SourceLimits
 
-    def take_in(self) -> None:
-        if self._host.stat(f"{self._root}/spool") is None or self._context.is_off():
-            return
-
-        from dreamkeep.capture.hooks import spool
-
-        try:
-            problems = self.drain()["problems"] if spool.waiting(self._host, self._root) else ()
-        except (DreamkeepError, OSError) as problem:
-            problems = [f"Waiting hook calls can't be moved into the journals now: {problem}"]
-        for one in problems:
-            self._context.warn(one)
-
-    def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
-        from dreamkeep.capture.exclude import Excluded
-        from dreamkeep.capture.tap import tap
-
-        excluded = Excluded(self._context.config["capture.exclude"])
-        return tap.run(
-            self._host,
-            self._root,
-            self._context.journals,
-            self._context.ids,
-            self._context.owners,
-            command,
-            agent=agent,
-            environment=self._context.environment,
-            off=self._context.is_off(),
-            scrape=self._context.config["capture.scrape"],
-            excluded=excluded.session,
-        )
-
-    def init(
-        self,
-        *,
-        agents: Sequence[str] = (),
-        home: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-        uninstall: bool = False,
-        mcp: bool = True,
-    ) -> list[dict[str, str]]:
-        from dreamkeep.capture import setup
-
-        where, environment = self._context.find_home(home)
-        python = os.path.abspath(sys.executable)
-        try:
-            done = setup.init(
-                self._host,
-                where,
-                environment,
-                agents=agents,
-                keep=self._root,
-                python=python,
-                hook=find_hook_file(),
-                dry_run=dry_run,
-                uninstall=uninstall,
-                mcp=mcp,
-            )
-        except OSError as problem:
-            raise from_os(problem, "setting up", str(problem.filename or where)) from problem
-        if not dry_run and not uninstall:
-            self._packs.render_packs()  # for the first session that starts with the hooks
-        return [change.as_json() for change in done]
-
-    def open_ingest(self, again: bool = False) -> Ingest:
-        """Without limits: for a repair or an import, which must not be paused."""
-        from dreamkeep.capture.ingest import Ingest
-
-        return Ingest(
-            self._host,
-            self._root,
-            self._context.journals(),
-            self._context.ids,
-            exclude=self._context.config["capture.exclude"],
-            again=again,
-        )
-
-    def _open_limited_ingest(self, again: bool = False) -> Ingest:
-        """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
-        from dreamkeep.capture.quota import SourceLimits
-
-        made = self.open_ingest(again)
-        made.quota = self._limits.open_quota()
-        made.limits = SourceLimits(
-            self._context.config["capture.expansion"], int(self._context.config["capture.source_mb_per_day"] * (1 << 20))
-        )
-        return made
+    made = open_ingest(context, again)
+    made.quota = open_quota(context)
+    made.limits = SourceLimits(context.config["capture.expansion"], int(context.config["capture.source_mb_per_day"] * (1 << 20)))
+    return made
 
 
 def start_drainer(context: KeepContext) -> None:

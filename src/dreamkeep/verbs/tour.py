@@ -15,6 +15,7 @@ from dreamkeep.errors import BadUsage, from_os
 from dreamkeep.host import Host, RealHost, make_folders
 from dreamkeep.keep import Keep
 from dreamkeep.sample import recorded
+from dreamkeep.verbs.capture import open_ingest
 
 if TYPE_CHECKING:
     from dreamkeep.capture.find import Newest
@@ -85,7 +86,7 @@ def take_in(tour: Tour) -> Iterator[IngestOutcome]:
     if tour.found is None:
         yield from tour.keep.ingest(home=tour.home)
     else:
-        yield from tour.keep.families.capture.open_ingest().run(tour.found.sources)
+        yield from open_ingest(tour.keep.context).run(tour.found.sources)
 
 
 slug = week.slug

@@ -1,74 +1,136 @@
-"""What keeps a keep in order: its state, its index, its cold parts. Wiring, no rules."""
+"""What keeps a keep in order: its state, its index, its cold parts, and how large it may grow."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.errors import DreamkeepError
+from dreamkeep.errors import DreamkeepError, from_os
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.recall.similarity import embed
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.quota import Quota
     from dreamkeep.context import KeepContext
     from dreamkeep.index.build import Built, Progress
     from dreamkeep.index.store import Store
-    from dreamkeep.verbs.limits import Limits
-    from dreamkeep.verbs.recall.similarity import Similarity
 
 #: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
 _EMBEDDED_AT_ONCE = 20_000
+#: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
+_WORTH_COMPRESSING = 64 << 10
 
 
-class UpkeepVerbs:
-    """What is here, and an index that is up to date."""
+def status(context: KeepContext) -> dict[str, Any]:
+    from dreamkeep.verbs import views
+    from dreamkeep.verbs.memory.notes import count_notes
 
-    def __init__(self, context: KeepContext, limits: Limits, similarity: Similarity) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-        self._limits = limits
-        self._similarity = similarity
+    off = context.is_off()
+    now = rfc3339(context.host.now())
+    answer = context.ask(lambda store: views.show_status(context.root, context.exists(), off, store, context.is_alive, now))
+    disk = measure_room(context)
+    limits = {
+        "quota": measure_use(context),
+        "disk": disk if disk["short"] else None,
+        "paused": list_paused_sources(context),
+    }
+    more = {
+        "notes": count_notes(context),
+        "backend": context.config["dream.backend"],
+        "strays": len(context.strays),
+    }
+    return {**answer, **more, **limits}
 
-    def status(self) -> dict[str, Any]:
-        from dreamkeep.verbs import views
-        from dreamkeep.verbs.memory.notes import count_notes
 
-        off = self._context.is_off()
-        now = rfc3339(self._host.now())
-        answer = self._context.ask(
-            lambda store: views.show_status(self._root, self._context.exists(), off, store, self._context.is_alive, now)
-        )
-        disk = self._limits.measure_room()
-        limits = {
-            "quota": self._limits.measure_use(),
-            "disk": disk if disk["short"] else None,
-            "paused": self._limits.list_paused_sources(),
-        }
-        more = {
-            "notes": count_notes(self._context),
-            "backend": self._context.config["dream.backend"],
-            "strays": len(self._context.strays),
-        }
-        return {**answer, **more, **limits}
+def reindex(context: KeepContext, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
+    from dreamkeep.index import build
 
-    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
-        from dreamkeep.index import build
+    if not context.exists():
+        return build.Built(0, 0, 0)
+    if from_zero:
+        context.with_index(_clear, follow=False)
+    return context.with_index(lambda store: build.follow(context.host, context.root, store, progress), follow=False)
 
-        if not self._context.exists():
-            return build.Built(0, 0, 0)
-        if from_zero:
-            self._context.with_index(_clear, follow=False)
-        return self._context.with_index(lambda store: build.follow(self._host, self._root, store, progress), follow=False)
 
-    def catch_up(self) -> None:
-        if not self._context.exists():
-            return
-        try:
-            self._context.with_index(lambda store: None)
-            self._similarity.embed(most=_EMBEDDED_AT_ONCE, progress=self._context.progress)
-        except (DreamkeepError, OSError) as problem:
-            self._context.warn(f"Everything is safe, but the index can't be updated: {problem}")
+def catch_up(context: KeepContext) -> None:
+    if not context.exists():
+        return
+    try:
+        context.with_index(lambda store: None)
+        embed(context, most=_EMBEDDED_AT_ONCE, progress=context.progress)
+    except (DreamkeepError, OSError) as problem:
+        context.warn(f"Everything is safe, but the index can't be updated: {problem}")
 
 
 def _clear(store: Store) -> None:
     with store.writing():
         store.clear()
+
+
+def compress_cold(context: KeepContext, *, everything: bool = False, least: int = 0) -> int:
+    """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
+    `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
+    from dreamkeep.index.build import journals
+    from dreamkeep.journal import parts
+
+    context.settle_deletions()
+    done = 0
+    before = context.host.now() - int(context.config["retention.compress_days"] * 86_400e9)
+    for name in [*journals(context.host, context.root), "journal/keep"]:
+        folder = f"{context.root}/{name}"
+        try:
+            numbers = parts.numbers(context.host, folder)
+            done += sum(parts.compress(context.host, folder, part) for part in numbers[:-1])
+            hot = context.host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
+            if hot and name != "journal/keep" and ((everything and hot.size >= least) or hot.mtime_ns < before):
+                done += parts.compress(context.host, folder, numbers[-1], last=True)
+        except OSError as problem:
+            raise from_os(problem, "compressing", folder) from problem
+    return done
+
+
+def open_quota(context: KeepContext) -> Quota:
+    """What pauses an ingest when the keep or its disk is full; it compresses what is cold first."""
+    from dreamkeep.capture.quota import Quota
+
+    def make() -> Quota:
+        press = partial(compress_cold, context, everything=True, least=_WORTH_COMPRESSING)
+        return Quota(context.host, context.root, _read_limit(context), press, reserve=_read_reserve(context))
+
+    return context.once(Quota, make)
+
+
+def measure_use(context: KeepContext) -> dict[str, Any] | None:
+    """How much of its quota the keep takes; None without one: then nobody has to measure."""
+    from dreamkeep.capture.quota import Use, measure
+
+    limit = _read_limit(context)
+    use = Use(measure(context.host, context.root), limit) if limit else None
+    return {**use._asdict(), "over": use.over} if use else None
+
+
+def measure_room(context: KeepContext) -> dict[str, Any]:
+    """What is free on the keep's disk, and what is to stay so."""
+    from dreamkeep.capture.quota import room
+
+    left = room(context.host, context.root, _read_reserve(context))
+    return {**left._asdict(), "short": left.short}
+
+
+def list_paused_sources(context: KeepContext) -> list[dict[str, str]]:
+    """Sources that are over their own limit."""
+    from dreamkeep.capture.sources.source_cache import paused_sources
+
+    found = sorted(paused_sources(context.host, context.root).items())
+    return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
+
+
+def _read_reserve(context: KeepContext) -> int | None:
+    """In bytes; None: by the size of the disk."""
+    asked = context.config["capture.reserve_mb"]
+    return None if asked is None else int(asked * (1 << 20))
+
+
+def _read_limit(context: KeepContext) -> int:
+    """In bytes; 0: none."""
+    return int(context.config["retention.quota_mb"] * (1 << 20))

@@ -12,12 +12,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
 from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
 from dreamkeep.verbs.arguments import resolve_session
+from dreamkeep.verbs.dream.dreams import find_read_before, open_dreaming, open_known_files, run_dream
+from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
     from dreamkeep.memory.life import Dreamed
-    from dreamkeep.verbs.dream.run import DreamVerbs
-    from dreamkeep.verbs.recall.similarity import Similarity
 
 #: The backend's name where files are answered, and where an agent answers; and for how long each keeps its sessions.
 _FILES, _AGENT = "files", "agent"
@@ -39,248 +40,257 @@ _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 _MERGE = "merge"
 
 
-class ExchangeVerbs:
-    """Requests of dreams that others answer."""
+# -- files
 
-    def __init__(self, context: KeepContext, dreams: DreamVerbs, similarity: Similarity) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-        self._dreams = dreams
-        self._similarity = similarity
 
-    # -- files
+def dream_export(
+    context: KeepContext,
+    folder: str,
+    *,
+    sessions: Sequence[str] = (),
+    limit: int | None = None,
+    again: bool = False,
+    since: str | None = None,
+) -> dict[str, Any]:
+    from dreamkeep.dream.backends.model.exchange import Exchange
+    from dreamkeep.verbs.arguments import check_positive
 
-    def dream_export(
-        self,
-        folder: str,
-        *,
-        sessions: Sequence[str] = (),
-        limit: int | None = None,
-        again: bool = False,
-        since: str | None = None,
-    ) -> dict[str, Any]:
-        from dreamkeep.dream.backends.model.exchange import Exchange
-        from dreamkeep.verbs.arguments import check_positive
-
-        if limit is not None:
-            check_positive(limit, "limit")
-        if since is not None and not again:
-            raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        exchange.check_target()
-        dreaming = self._dreams.open_dreaming()
-        with dreaming.lock() as mine:
-            if not mine:
-                raise Busy("another dream is running", where=self._root, next="Try again when it has finished.")
-            dreaming.complete()
-            chosen = [resolve_session(self._context, one) for one in sessions]
-            if again:
-                chosen = self._dreams.find_read_before(_FILES, chosen, since)
-                limit = limit if chosen else 0
-            made, _, _ = dreaming.preview(
-                self._prepare_parts(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
-            )
-            named = [one["id"] for one in made["sessions"]]
-            count = exchange.write(named, again=again)
-            dreaming.leases.take(named, exchange.holder, _FILES_LEASE_S)
-        tokens = sum(len(one.system) + len(one.user) for one in exchange.missing.values()) // 4
-        return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
-
-    def dream_import(self, folder: str) -> dict[str, Any]:
-        from dreamkeep.dream.backends.model.exchange import Exchange
-
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        made = self._take_answers(exchange, name=_FILES)
-        if made["lock"] != "acquired":
-            return {**made, "folder": folder, "requests": None, "answers": 0, "problems": []}
-        sessions = exchange.sessions()
-        left = exchange.write(sessions)
-        leases = self._dreams.open_dreaming().leases
-        if left:
-            leases.take(
-                [one for one in sessions if one not in leases.held_sessions(but=exchange.holder)], exchange.holder, _FILES_LEASE_S
-            )
-        else:
-            leases.release(exchange.holder)
-        return {**made, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
-
-    def _take_answers(self, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
-        """A run over the folder's sessions, as far as they are still there."""
-        sessions = exchange.sessions()
-        there = self._context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
-        made = self._dreams.run_dream(
-            self._prepare_parts(exchange),
-            if_due=False,
-            sessions=there,
-            limit=None if there else 0,
-            name=name,
-            holder=exchange.holder,
-            part_tokens=part_tokens,
-            again=exchange.from_beginning,
+    if limit is not None:
+        check_positive(limit, "limit")
+    if since is not None and not again:
+        raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
+    folder = os.path.abspath(folder)
+    exchange = Exchange(context.host, folder)
+    exchange.check_target()
+    dreaming = open_dreaming(context)
+    with dreaming.lock() as mine:
+        if not mine:
+            raise Busy("another dream is running", where=context.root, next="Try again when it has finished.")
+        dreaming.complete()
+        chosen = [resolve_session(context, one) for one in sessions]
+        if again:
+            chosen = find_read_before(context, _FILES, chosen, since)
+            limit = limit if chosen else 0
+        made, _, _ = dreaming.preview(
+            _prepare_parts(context, exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
         )
-        partial = exchange.missing and made["status"] == "completed"
-        return {**made, **({"status": "partial"} if partial else {})}
+        named = [one["id"] for one in made["sessions"]]
+        count = exchange.write(named, again=again)
+        dreaming.leases.take(named, exchange.holder, _FILES_LEASE_S)
+    tokens = sum(len(one.system) + len(one.user) for one in exchange.missing.values()) // 4
+    return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
 
-    def _prepare_parts(self, exchange: Exchange) -> Callable[[], Parts]:
-        from dreamkeep.dream.assemble import assemble_for
 
-        return lambda: assemble_for(exchange, self._similarity.compare, self._dreams.open_known_files())
+def dream_import(context: KeepContext, folder: str) -> dict[str, Any]:
+    from dreamkeep.dream.backends.model.exchange import Exchange
 
-    # -- the agent at hand
-
-    def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
-        chosen = resolve_session(self._context, session) if session else ""
-        tried: set[str] = set()
-        while True:
-            found = self._find_offer(chosen, tried, again or bool(chosen and self._open_exchange(chosen).from_beginning))
-            if "offer" in found:
-                return dict(found["offer"])
-            if found["settle"] is None:
-                return {"request": None, "session": chosen, "requests_left": 0, "sessions_left": 0, "why": found["why"]}
-            # Nothing is to be asked about it: it is read without.
-            tried.add(found["settle"])
-            self._settle_session(found["settle"], again=found["again"])
-
-    def _find_offer(self, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
-        """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
-        dreaming = self._dreams.open_dreaming(part_tokens=_AGENT_TOKENS)
-        with dreaming.lock() as mine:
-            if not mine:
-                raise Busy("another dream is running", where=self._root, next="Try again when it has finished.")
-            dreaming.complete()
-            self._remove_abandoned(dreaming)
-            holder = self._open_exchange(chosen).holder if chosen else ""
-            scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
-            waiting = [one for one in self._select_ended(scope.sessions) if one.session not in tried]
-            before = [] if waiting else self._dreams.find_read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
-            before = [one for one in before if one not in tried]
-            repeats = bool(again and before)
-            if repeats:
-                scope = dreaming.scope(if_due=False, sessions=before, name=_AGENT, holder=holder, again=True)
-                waiting = self._select_ended(scope.sessions)
-            target = waiting[0].session if waiting else ""
-            made = self._make_request(dreaming, target, again=repeats)
-        if made is not None:
-            return {"offer": {**made, "sessions_left": max(0, len(waiting) - 1)}}
-        if target:
-            return {"settle": target, "again": repeats}
-        hint = f"; only rules have read {len(before)}: again=true rereads them" if before else ""
-        return {"settle": None, "why": scope.why if chosen else f"no sessions are waiting{hint}"}
-
-    def _make_request(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
-        """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
-        exchange, named, dead = self._open_exchange(session), [session] if session else [], self._read_tombstones()
-        if not session and "" in dreaming.leases.held_sessions():
-            return None
-        limit = None if session else 0
-        dreaming.preview(
-            self._prepare_parts(exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder, again=again
+    folder = os.path.abspath(folder)
+    exchange = Exchange(context.host, folder)
+    made = _take_answers(context, exchange, name=_FILES)
+    if made["lock"] != "acquired":
+        return {**made, "folder": folder, "requests": None, "answers": 0, "problems": []}
+    sessions = exchange.sessions()
+    left = exchange.write(sessions)
+    leases = open_dreaming(context).leases
+    if left:
+        leases.take(
+            [one for one in sessions if one not in leases.held_sessions(but=exchange.holder)], exchange.holder, _FILES_LEASE_S
         )
-        if not exchange.missing:
-            return None
-        exchange.write(named, again=again)
-        dreaming.leases.take([session], exchange.holder, _AGENT_LEASE_S)
-        dead.follow()
-        if dead.buried:  # its words must not stay, whoever looked for them before we wrote
-            self._remove_exchange(EXCHANGE)
-            raise Busy("the session has been deleted", where="dream_next", next="Call `dream_next` again.")
-        return _show_request(exchange, session)
+    else:
+        leases.release(exchange.holder)
+    return {**made, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
 
-    def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
-        if not _REQUEST_ID.fullmatch(request):
-            raise BadUsage("this is not the id of a request", where="request", next="Give the `id` that `dream_next` returned.")
-        if len(json.dumps(answer, ensure_ascii=False)) > _LONGEST_ANSWER:
-            raise BadUsage("the answer is too long", where="answer", next=f"Keep it below {_LONGEST_ANSWER >> 10} KiB.")
-        session = self._find_session(request)
-        exchange, dead = self._open_exchange(session), self._read_tombstones()
-        exchange.put_answer(request, answer)
-        made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
-        if made["lock"] != "acquired":
-            way = f"The answer is kept. Call `dream_next` with session={session!r} later."
-            raise Busy("another dream is running", where="dream_submit", next=way)
-        dead.follow()
-        self._leave_exchange(exchange, session, deleted=bool(dead.buried))
-        following = None if dead.buried else _show_request(exchange, session)
-        return {**made, "session": session, "problems": exchange.problems, "next": following}
 
-    def _leave_exchange(self, exchange: Exchange, session: str, *, deleted: bool) -> None:
-        """The folder as it is to be found next: with what is still asked, or gone."""
-        leases = self._dreams.open_dreaming().leases
-        if exchange.missing and not deleted:
-            exchange.write([session] if session else [])
-            leases.take([session], exchange.holder, _AGENT_LEASE_S)
-        else:
-            leases.release(exchange.holder)
-            self._remove_exchange(EXCHANGE if deleted else _find_place(session))
+def _take_answers(context: KeepContext, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
+    """A run over the folder's sessions, as far as they are still there."""
+    sessions = exchange.sessions()
+    there = context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
+    made = run_dream(
+        context,
+        _prepare_parts(context, exchange),
+        if_due=False,
+        sessions=there,
+        limit=None if there else 0,
+        name=name,
+        holder=exchange.holder,
+        part_tokens=part_tokens,
+        again=exchange.from_beginning,
+    )
+    partial = exchange.missing and made["status"] == "completed"
+    return {**made, **({"status": "partial"} if partial else {})}
 
-    def _settle_session(self, session: str, *, again: bool) -> None:
-        """What was answered is taken in, or there was nothing to ask."""
-        exchange = self._open_exchange(session)
-        if not exchange.is_there():
-            exchange.write([session], again=again)
-        made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
-        if made["lock"] != "acquired":
-            raise Busy("another dream is running", where="dream_next", next="Try again when it has finished.")
-        self._leave_exchange(exchange, session, deleted=False)
 
-    def _find_session(self, request: str) -> str:
-        """The session that this request is about; "": notes."""
-        for exchange in self._list_exchanges():
-            if exchange.asks(request) and exchange.is_there():
-                return next(iter(exchange.sessions()), "")
-        raise NotFound(
-            "this request is no longer open: it was answered, its 30 minutes are over, or its session was deleted",
-            where=request,
-            next="Call `dream_next` for the next one.",
-        )
+def _prepare_parts(context: KeepContext, exchange: Exchange) -> Callable[[], Parts]:
+    from dreamkeep.dream.assemble import assemble_for
 
-    def _list_exchanges(self) -> list[Exchange]:
-        from dreamkeep.dream.backends.model.exchange import Exchange
+    return lambda: assemble_for(exchange, partial(compare_meaning, context), open_known_files(context))
 
-        root = f"{self._root}/{EXCHANGE}"
-        names = sorted(self._host.names(root)) if self._host.stat(root) else []
-        return [Exchange(self._host, f"{root}/{name}", batches=False) for name in names]
 
-    def _open_exchange(self, session: str) -> Exchange:
-        from dreamkeep.dream.backends.model.exchange import Exchange
+# -- the agent at hand
 
-        return Exchange(self._host, f"{self._root}/{_find_place(session)}", batches=False)
 
-    def _select_ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
-        """Those that do not go on: one that does may be the very one that asks."""
-        from dreamkeep.session.summary import ENDED
+def dream_next(context: KeepContext, session: str = "", *, again: bool = False) -> dict[str, Any]:
+    chosen = resolve_session(context, session) if session else ""
+    tried: set[str] = set()
+    while True:
+        found = _find_offer(context, chosen, tried, again or bool(chosen and _open_exchange(context, chosen).from_beginning))
+        if "offer" in found:
+            return dict(found["offer"])
+        if found["settle"] is None:
+            return {"request": None, "session": chosen, "requests_left": 0, "sessions_left": 0, "why": found["why"]}
+        # Nothing is to be asked about it: it is read without.
+        tried.add(found["settle"])
+        _settle_session(context, found["settle"], again=found["again"])
 
-        def ended(store: Store) -> list[Dreamed]:
-            found = ((one, store.session(one.session)) for one in sessions)
-            return [one for one, summary in found if summary is not None and summary.state == ENDED]
 
-        return self._context.ask(ended)
+def _find_offer(context: KeepContext, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
+    """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
+    dreaming = open_dreaming(context, part_tokens=_AGENT_TOKENS)
+    with dreaming.lock() as mine:
+        if not mine:
+            raise Busy("another dream is running", where=context.root, next="Try again when it has finished.")
+        dreaming.complete()
+        _remove_abandoned(context, dreaming)
+        holder = _open_exchange(context, chosen).holder if chosen else ""
+        scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
+        waiting = [one for one in _select_ended(context, scope.sessions) if one.session not in tried]
+        before = [] if waiting else find_read_before(context, _AGENT, [chosen] if chosen else (), None, by="rules")
+        before = [one for one in before if one not in tried]
+        repeats = bool(again and before)
+        if repeats:
+            scope = dreaming.scope(if_due=False, sessions=before, name=_AGENT, holder=holder, again=True)
+            waiting = _select_ended(context, scope.sessions)
+        target = waiting[0].session if waiting else ""
+        made = _make_request(context, dreaming, target, again=repeats)
+    if made is not None:
+        return {"offer": {**made, "sessions_left": max(0, len(waiting) - 1)}}
+    if target:
+        return {"settle": target, "again": repeats}
+    hint = f"; only rules have read {len(before)}: again=true rereads them" if before else ""
+    return {"settle": None, "why": scope.why if chosen else f"no sessions are waiting{hint}"}
 
-    def _remove_abandoned(self, dreaming: Dreaming) -> None:
-        """Requests whose half hour is over: what they asked is asked anew."""
-        holders = dreaming.leases.holders()
-        for exchange in self._list_exchanges():
-            try:
-                held = exchange.is_there() and exchange.holder in holders
-            except BadUsage:
-                held = False  # nobody can read what it is
-            if not held:
-                self._remove_exchange(f"{EXCHANGE}/{exchange.name}")
 
-    def _remove_exchange(self, place: str) -> None:
+def _make_request(context: KeepContext, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
+    """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
+    exchange, named, dead = _open_exchange(context, session), [session] if session else [], _read_tombstones(context)
+    if not session and "" in dreaming.leases.held_sessions():
+        return None
+    limit = None if session else 0
+    dreaming.preview(
+        _prepare_parts(context, exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder, again=again
+    )
+    if not exchange.missing:
+        return None
+    exchange.write(named, again=again)
+    dreaming.leases.take([session], exchange.holder, _AGENT_LEASE_S)
+    dead.follow()
+    if dead.buried:  # its words must not stay, whoever looked for them before we wrote
+        _remove_exchange(context, EXCHANGE)
+        raise Busy("the session has been deleted", where="dream_next", next="Call `dream_next` again.")
+    return _show_request(exchange, session)
+
+
+def dream_submit(context: KeepContext, request: str, answer: object) -> dict[str, Any]:
+    if not _REQUEST_ID.fullmatch(request):
+        raise BadUsage("this is not the id of a request", where="request", next="Give the `id` that `dream_next` returned.")
+    if len(json.dumps(answer, ensure_ascii=False)) > _LONGEST_ANSWER:
+        raise BadUsage("the answer is too long", where="answer", next=f"Keep it below {_LONGEST_ANSWER >> 10} KiB.")
+    session = _find_session(context, request)
+    exchange, dead = _open_exchange(context, session), _read_tombstones(context)
+    exchange.put_answer(request, answer)
+    made = _take_answers(context, exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
+    if made["lock"] != "acquired":
+        way = f"The answer is kept. Call `dream_next` with session={session!r} later."
+        raise Busy("another dream is running", where="dream_submit", next=way)
+    dead.follow()
+    _leave_exchange(context, exchange, session, deleted=bool(dead.buried))
+    following = None if dead.buried else _show_request(exchange, session)
+    return {**made, "session": session, "problems": exchange.problems, "next": following}
+
+
+def _leave_exchange(context: KeepContext, exchange: Exchange, session: str, *, deleted: bool) -> None:
+    """The folder as it is to be found next: with what is still asked, or gone."""
+    leases = open_dreaming(context).leases
+    if exchange.missing and not deleted:
+        exchange.write([session] if session else [])
+        leases.take([session], exchange.holder, _AGENT_LEASE_S)
+    else:
+        leases.release(exchange.holder)
+        _remove_exchange(context, EXCHANGE if deleted else _find_place(session))
+
+
+def _settle_session(context: KeepContext, session: str, *, again: bool) -> None:
+    """What was answered is taken in, or there was nothing to ask."""
+    exchange = _open_exchange(context, session)
+    if not exchange.is_there():
+        exchange.write([session], again=again)
+    made = _take_answers(context, exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
+    if made["lock"] != "acquired":
+        raise Busy("another dream is running", where="dream_next", next="Try again when it has finished.")
+    _leave_exchange(context, exchange, session, deleted=False)
+
+
+def _find_session(context: KeepContext, request: str) -> str:
+    """The session that this request is about; "": notes."""
+    for exchange in _list_exchanges(context):
+        if exchange.asks(request) and exchange.is_there():
+            return next(iter(exchange.sessions()), "")
+    raise NotFound(
+        "this request is no longer open: it was answered, its 30 minutes are over, or its session was deleted",
+        where=request,
+        next="Call `dream_next` for the next one.",
+    )
+
+
+def _list_exchanges(context: KeepContext) -> list[Exchange]:
+    from dreamkeep.dream.backends.model.exchange import Exchange
+
+    root = f"{context.root}/{EXCHANGE}"
+    names = sorted(context.host.names(root)) if context.host.stat(root) else []
+    return [Exchange(context.host, f"{root}/{name}", batches=False) for name in names]
+
+
+def _open_exchange(context: KeepContext, session: str) -> Exchange:
+    from dreamkeep.dream.backends.model.exchange import Exchange
+
+    return Exchange(context.host, f"{context.root}/{_find_place(session)}", batches=False)
+
+
+def _select_ended(context: KeepContext, sessions: Sequence[Dreamed]) -> list[Dreamed]:
+    """Those that do not go on: one that does may be the very one that asks."""
+    from dreamkeep.session.summary import ENDED
+
+    def ended(store: Store) -> list[Dreamed]:
+        found = ((one, store.session(one.session)) for one in sessions)
+        return [one for one, summary in found if summary is not None and summary.state == ENDED]
+
+    return context.ask(ended)
+
+
+def _remove_abandoned(context: KeepContext, dreaming: Dreaming) -> None:
+    """Requests whose half hour is over: what they asked is asked anew."""
+    holders = dreaming.leases.holders()
+    for exchange in _list_exchanges(context):
         try:
-            remove_tree(self._host, f"{self._root}/{place}")
-        except OSError as problem:
-            raise from_os(problem, "removing requests", f"{self._root}/{place}") from problem
+            held = exchange.is_there() and exchange.holder in holders
+        except BadUsage:
+            held = False  # nobody can read what it is
+        if not held:
+            _remove_exchange(context, f"{EXCHANGE}/{exchange.name}")
 
-    def _read_tombstones(self) -> Tombstones:
-        from dreamkeep.journal.tombs import Tombstones
 
-        at, dead = self._context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
-        return Tombstones(self._host, self._root, at.position if at else None, dead)
+def _remove_exchange(context: KeepContext, place: str) -> None:
+    try:
+        remove_tree(context.host, f"{context.root}/{place}")
+    except OSError as problem:
+        raise from_os(problem, "removing requests", f"{context.root}/{place}") from problem
+
+
+def _read_tombstones(context: KeepContext) -> Tombstones:
+    from dreamkeep.journal.tombs import Tombstones
+
+    at, dead = context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
+    return Tombstones(context.host, context.root, at.position if at else None, dead)
 
 
 def _find_place(session: str) -> str:

@@ -4,226 +4,230 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, from_os
+from dreamkeep.verbs.recall.packs import render_packs
+from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.dream.pages.publish import Publishing
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.page import PageBudget
-    from dreamkeep.verbs.recall.pack import PackVerbs
-    from dreamkeep.verbs.recall.similarity import Similarity
 
 
-class PageVerbs:
-    """Pages of a keep's projects: shown, written, and read again where a hand edited them."""
+def page(context: KeepContext, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    from dreamkeep.memory.page import is_in_keep, render
 
-    def __init__(self, context: KeepContext, packs: PackVerbs, similarity: Similarity) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-        self._packs = packs
-        self._similarity = similarity
+    if write is not None:
+        from dreamkeep.dream.pages.publish import Published, lock_pages
+        from dreamkeep.verbs.arguments import check_folder_exists
 
-    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        from dreamkeep.memory.page import is_in_keep, render
+        path = os.path.abspath(os.fspath(write))
+        if not context.exists():
+            return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
+        try:
+            if not is_in_keep(context.root, path):
+                check_folder_exists(context.host, path)
+            with lock_pages(context.host, context.root):
+                return context.ask_memory(lambda memory: _open_publishing(context, memory).publish(project, path)._asdict())
+        except OSError as problem:
+            raise from_os(problem, "writing the page", path) from problem
+    made = context.ask_memory(lambda memory: render(memory.shown(project), project, _read_budget(context)))
+    left = [one._asdict() for one in made.left_out]
+    return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
-        if write is not None:
-            from dreamkeep.dream.pages.publish import Published, lock_pages
-            from dreamkeep.verbs.arguments import check_folder_exists
 
-            path = os.path.abspath(os.fspath(write))
-            if not self._context.exists():
-                return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
-            try:
-                if not is_in_keep(self._root, path):
-                    check_folder_exists(self._host, path)
-                with lock_pages(self._host, self._root):
-                    return self._context.ask_memory(lambda memory: self._open_publishing(memory).publish(project, path)._asdict())
-            except OSError as problem:
-                raise from_os(problem, "writing the page", path) from problem
-        made = self._context.ask_memory(lambda memory: render(memory.shown(project), project, self._read_budget()))
-        left = [one._asdict() for one in made.left_out]
-        return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
+def preview_pages(context: KeepContext, before: Memory, after: Memory) -> dict[str, Any]:
+    """What a run would change: notes by their id, and the pages line by line."""
+    from dreamkeep.dream.pages.preview import previewed
 
-    def preview(self, before: Memory, after: Memory) -> dict[str, Any]:
-        """What a run would change: notes by their id, and the pages line by line."""
-        from dreamkeep.dream.pages.preview import previewed
+    changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
+    notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
+    # Also those that a hand has changed since: they are taken in first.
+    projects = {one.project for one in changed} | {project for project, _ in _find_differing(context, before)}
+    pages = previewed(context.host, context.root, before, after, projects, context.config["page.target"], _read_budget(context))
+    return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
-        changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
-        notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-        # Also those that a hand has changed since: they are taken in first.
-        projects = {one.project for one in changed} | {project for project, _ in self._find_differing(before)}
-        pages = previewed(
-            self._host, self._root, before, after, projects, self._context.config["page.target"], self._read_budget()
-        )
-        return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
-    def take_in_edits(self) -> list[dict[str, Any]]:
-        """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
-        calls this publishes afterwards."""
-        from dreamkeep.dream.pages.publish import touched
+def take_in_edits(context: KeepContext) -> list[dict[str, Any]]:
+    """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
+    calls this publishes afterwards."""
+    from dreamkeep.dream.pages.publish import touched
 
-        if not self._context.exists() or not self._context.ask_memory(lambda memory: touched(self._host, self._root, memory)):
-            return []
-        return self._publish_with("", lambda what: None)
+    if not context.exists() or not context.ask_memory(lambda memory: touched(context.host, context.root, memory)):
+        return []
+    return _publish_with(context, "", lambda what: None)
 
-    def watch_edits(self) -> Callable[[], list[dict[str, Any]]]:
-        """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
-        looked at from outside first. What comes of it is told as a publication is."""
-        from dreamkeep.dream.pages.publish import stamps
-        from dreamkeep.memory.page import locate
 
-        seen: dict[str, int] | None = None
+def watch_edits(context: KeepContext) -> Callable[[], list[dict[str, Any]]]:
+    """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
+    looked at from outside first. What comes of it is told as a publication is."""
+    from dreamkeep.dream.pages.publish import stamps
+    from dreamkeep.memory.page import locate
 
-        def paths(memory: Memory) -> list[str]:
-            return [path for one in memory.pages.values() if (path := locate(self._root, str(one["path"])))]
+    seen: dict[str, int] | None = None
 
-        def taken_in() -> list[dict[str, Any]]:
-            nonlocal seen
-            try:
-                now = stamps(self._host, self._context.ask_memory(paths) if seen is None else seen)
-                if now == seen:
-                    return []
-                seen = now  # and not as they are afterwards: somebody may come in between
-                return self.take_in_edits()
-            except (DreamkeepError, OSError) as problem:
-                self._context.warn(f"Hand edits on the pages will be applied later: {problem}")
+    def paths(memory: Memory) -> list[str]:
+        return [path for one in memory.pages.values() if (path := locate(context.root, str(one["path"])))]
+
+    def taken_in() -> list[dict[str, Any]]:
+        nonlocal seen
+        try:
+            now = stamps(context.host, context.ask_memory(paths) if seen is None else seen)
+            if now == seen:
                 return []
-
-        return taken_in
-
-    def publish(self, run: str) -> list[dict[str, Any]]:
-        """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
-        ever one."""
-        return self._publish_with(run, self._context.warn)
-
-    def _publish_with(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.pages.publish import lock_pages
-        from dreamkeep.memory.page import FOLDER
-
-        self._context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
-        try:
-            with lock_pages(self._host, self._root):
-                return self._context.ask_memory(lambda memory: self._publish_each(memory, run, warn))
+            seen = now  # and not as they are afterwards: somebody may come in between
+            return take_in_edits(context)
         except (DreamkeepError, OSError) as problem:
-            warn(f"The pages can't be written now; the next dream writes them: {problem}")
-            return [_report_unwritten("", f"{self._root}/{FOLDER}", str(problem))]
-        finally:
-            self._packs.render_packs()  # whoever comes here changed what is remembered
+            context.warn(f"Hand edits on the pages will be applied later: {problem}")
+            return []
 
-    def publish_before_deletion(self, sessions: Collection[str]) -> None:
-        """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
-        from dreamkeep.dream.pages.publish import lock_pages
-        from dreamkeep.memory.page import is_in_keep
+    return taken_in
 
-        left = [one for one in self.publish("") if one["problem"] and is_in_keep(self._root, one["path"])]
 
-        def take(memory: Memory) -> None:
-            for one, session in ((one, session) for one in left for session in sessions):
-                self._open_publishing(memory).take_reworded(one["project"], one["path"], session)
+def publish_pages(context: KeepContext, run: str) -> list[dict[str, Any]]:
+    """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
+    ever one."""
+    return _publish_with(context, run, context.warn)
 
-        if left:
-            with lock_pages(self._host, self._root):
-                self._context.ask_memory(take)
 
-    def publish_without_deleted(self) -> list[tuple[str, str]]:
-        """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
-        of it; of files elsewhere, which are their users', it is told."""
-        from dreamkeep.dream.pages.publish import still_holding
-        from dreamkeep.memory.page import is_in_keep
+def _publish_with(context: KeepContext, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
+    from dreamkeep.dream.pages.publish import lock_pages
+    from dreamkeep.memory.page import FOLDER
 
-        why = {one["path"]: one["problem"] for one in self.publish("") if one["problem"]}
-        holding = self._context.ask_memory(lambda memory: still_holding(self._host, self._root, memory))
-        for path in (one for one in holding if not is_in_keep(self._root, one)):
-            self._context.warn(
-                f"The file {path} is outside the keep and has lines of the deleted session. "
-                "Once it is writable and its fence is intact, the next dream removes them."
-            )
-        held = [(one, why.get(one, "the pages can't be written")) for one in holding if is_in_keep(self._root, one)]
-        return held + self._retire_pages()
+    context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
+    try:
+        with lock_pages(context.host, context.root):
+            return context.ask_memory(lambda memory: _publish_each(context, memory, run, warn))
+    except (DreamkeepError, OSError) as problem:
+        warn(f"The pages can't be written now; the next dream writes them: {problem}")
+        return [_report_unwritten("", f"{context.root}/{FOLDER}", str(problem))]
+    finally:
+        render_packs(context)  # whoever comes here changed what is remembered
 
-    def _retire_pages(self) -> list[tuple[str, str]]:
-        """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.pages.publish import lock_pages
-        from dreamkeep.dream.pages.retired import left_over
 
-        def retired(memory: Memory) -> list[tuple[str, str]]:
-            return [(path, why) for path in left_over(self._host, self._root, memory) if (why := self._retire(memory, path))]
+def publish_before_deletion(context: KeepContext, sessions: Collection[str]) -> None:
+    """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
+    from dreamkeep.dream.pages.publish import lock_pages
+    from dreamkeep.memory.page import is_in_keep
 
-        with lock_pages(self._host, self._root):
-            return self._context.ask_memory(retired)
+    left = [one for one in publish_pages(context, "") if one["problem"] and is_in_keep(context.root, one["path"])]
 
-    def _retire(self, memory: Memory, path: str) -> str:
-        try:
-            return self._open_publishing(memory).retire(path)
-        except (DreamkeepError, OSError) as problem:
-            return str(problem)
+    def take(memory: Memory) -> None:
+        for one, session in ((one, session) for one in left for session in sessions):
+            _open_publishing(context, memory).take_reworded(one["project"], one["path"], session)
 
-    def _publish_each(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.pages.retired import given_up
+    if left:
+        with lock_pages(context.host, context.root):
+            context.ask_memory(take)
 
-        for path in given_up(self._host, self._root, memory):
-            if why := self._retire(memory, path):
-                warn(f"The page {path} of an old project name was not changed: {why}")
-        publishing = self._open_publishing(memory)
-        done: dict[tuple[str, str], dict[str, Any]] = {}
-        for _ in range(2):  # what a hand did on one page holds for the project's others, too
-            left_alone = {one for one, told in done.items() if told["problem"]}
-            edits = 0
-            for project, path in [one for one in self._find_differing(memory) if one not in left_alone]:
-                try:
-                    told = publishing.publish(project, path, run, asked=False)._asdict()
-                    if told["problem"]:
-                        warn(f"The page {path} was not written: {told['problem']}")
-                except (DreamkeepError, OSError) as problem:
-                    # One page that can't be written is told; what is remembered is safe, and the others are written.
-                    why = self._find_block(path) or str(problem)
-                    warn(f"The page {path} can't be written: {why}")
-                    told = _report_unwritten(project, path, why)
-                edits += told["edits"]
-                done[project, path] = add_earlier(done.get((project, path)), told)
-            if not edits:
-                break
-        return [done[one] for one in sorted(done)]
 
-    def _find_block(self, path: str) -> str:
-        """Why no page in the keep can be written, where the reason is no single page's."""
-        from dreamkeep.memory.page import FOLDER, is_in_keep
+def publish_without_deleted(context: KeepContext) -> list[tuple[str, str]]:
+    """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
+    of it; of files elsewhere, which are their users', it is told."""
+    from dreamkeep.dream.pages.publish import still_holding
+    from dreamkeep.memory.page import is_in_keep
 
-        folder = f"{self._root}/{FOLDER}"
-        at = self._host.stat(folder) if is_in_keep(self._root, path) else None
-        if at is None or not at.is_file:
-            return ""
-        return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
-
-    def _open_publishing(self, memory: Memory) -> Publishing:
-        from dreamkeep.dream.pages.publish import Publishing
-
-        append = self._context.journals().append
-        ours = (self._context.ids, self._read_budget(), self._similarity.compare)
-        return Publishing(self._host, self._root, memory, lambda events: append("", events), *ours)
-
-    def _read_budget(self) -> PageBudget:
-        from dreamkeep.memory.page import PageBudget
-
-        config = self._context.config
-        return PageBudget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-
-    def _find_differing(self, memory: Memory) -> list[tuple[str, str]]:
-        from dreamkeep.dream.pages.publish import differing
-
-        return differing(self._host, self._root, memory, self._context.config["page.target"], self._read_budget())
-
-    def differ(self) -> bool:
-        """Whether one is not as it should be, or is there and should not be."""
-        from dreamkeep.dream.pages.retired import given_up
-
-        return self._context.ask_memory(
-            lambda memory: bool(self._find_differing(memory) or given_up(self._host, self._root, memory))
+    why = {one["path"]: one["problem"] for one in publish_pages(context, "") if one["problem"]}
+    holding = context.ask_memory(lambda memory: still_holding(context.host, context.root, memory))
+    for path in (one for one in holding if not is_in_keep(context.root, one)):
+        context.warn(
+            f"The file {path} is outside the keep and has lines of the deleted session. "
+            "Once it is writable and its fence is intact, the next dream removes them."
         )
+    held = [(one, why.get(one, "the pages can't be written")) for one in holding if is_in_keep(context.root, one)]
+    return held + _retire_pages(context)
+
+
+def _retire_pages(context: KeepContext) -> list[tuple[str, str]]:
+    """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
+    from dreamkeep.dream.pages.publish import lock_pages
+    from dreamkeep.dream.pages.retired import left_over
+
+    def retired(memory: Memory) -> list[tuple[str, str]]:
+        return [(path, why) for path in left_over(context.host, context.root, memory) if (why := _retire(context, memory, path))]
+
+    with lock_pages(context.host, context.root):
+        return context.ask_memory(retired)
+
+
+def _retire(context: KeepContext, memory: Memory, path: str) -> str:
+    try:
+        return _open_publishing(context, memory).retire(path)
+    except (DreamkeepError, OSError) as problem:
+        return str(problem)
+
+
+def _publish_each(context: KeepContext, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
+    from dreamkeep.dream.pages.retired import given_up
+
+    for path in given_up(context.host, context.root, memory):
+        if why := _retire(context, memory, path):
+            warn(f"The page {path} of an old project name was not changed: {why}")
+    publishing = _open_publishing(context, memory)
+    done: dict[tuple[str, str], dict[str, Any]] = {}
+    for _ in range(2):  # what a hand did on one page holds for the project's others, too
+        left_alone = {one for one, told in done.items() if told["problem"]}
+        edits = 0
+        for project, path in [one for one in _find_differing(context, memory) if one not in left_alone]:
+            try:
+                told = publishing.publish(project, path, run, asked=False)._asdict()
+                if told["problem"]:
+                    warn(f"The page {path} was not written: {told['problem']}")
+            except (DreamkeepError, OSError) as problem:
+                # One page that can't be written is told; what is remembered is safe, and the others are written.
+                why = _find_block(context, path) or str(problem)
+                warn(f"The page {path} can't be written: {why}")
+                told = _report_unwritten(project, path, why)
+            edits += told["edits"]
+            done[project, path] = add_earlier(done.get((project, path)), told)
+        if not edits:
+            break
+    return [done[one] for one in sorted(done)]
+
+
+def _find_block(context: KeepContext, path: str) -> str:
+    """Why no page in the keep can be written, where the reason is no single page's."""
+    from dreamkeep.memory.page import FOLDER, is_in_keep
+
+    folder = f"{context.root}/{FOLDER}"
+    at = context.host.stat(folder) if is_in_keep(context.root, path) else None
+    if at is None or not at.is_file:
+        return ""
+    return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
+
+
+def _open_publishing(context: KeepContext, memory: Memory) -> Publishing:
+    from dreamkeep.dream.pages.publish import Publishing
+
+    append = context.journals().append
+    ours = (context.ids, _read_budget(context), partial(compare_meaning, context))
+    return Publishing(context.host, context.root, memory, lambda events: append("", events), *ours)
+
+
+def _read_budget(context: KeepContext) -> PageBudget:
+    from dreamkeep.memory.page import PageBudget
+
+    config = context.config
+    return PageBudget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
+
+
+def _find_differing(context: KeepContext, memory: Memory) -> list[tuple[str, str]]:
+    from dreamkeep.dream.pages.publish import differing
+
+    return differing(context.host, context.root, memory, context.config["page.target"], _read_budget(context))
+
+
+def pages_differ(context: KeepContext) -> bool:
+    """Whether one is not as it should be, or is there and should not be."""
+    from dreamkeep.dream.pages.retired import given_up
+
+    return context.ask_memory(
+        lambda memory: bool(_find_differing(context, memory) or given_up(context.host, context.root, memory))
+    )
 
 
 def _report_unwritten(project: str, path: str, problem: str) -> dict[str, Any]:

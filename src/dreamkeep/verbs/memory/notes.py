@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.verbs.arguments import resolve_session
+from dreamkeep.verbs.dream.dreams import open_dreaming
+from dreamkeep.verbs.dream.pages import publish_pages, take_in_edits
+from dreamkeep.verbs.memory.tasks import task_show
+from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -17,10 +22,6 @@ if TYPE_CHECKING:
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
-    from dreamkeep.verbs.dream.pages import PageVerbs
-    from dreamkeep.verbs.dream.run import DreamVerbs
-    from dreamkeep.verbs.memory.tasks import TaskVerbs
-    from dreamkeep.verbs.recall.similarity import Similarity
 
 T = TypeVar("T")
 _LOCK = "state/told.lock"
@@ -30,338 +31,348 @@ _WAIT_S = 30.0
 _LATE = 10
 
 
-class NoteVerbs:
-    """Notes and insights: listed, told, changed, and why each is there."""
+def notes(
+    context: KeepContext, *, kind: str | None = None, state: str | None = "active", project: str | None = None
+) -> list[dict[str, Any]]:
+    from dreamkeep.memory.insight import TYPES
+    from dreamkeep.memory.note import STATES
 
-    def __init__(
-        self, context: KeepContext, tasks: TaskVerbs, pages: PageVerbs, dreams: DreamVerbs, similarity: Similarity
-    ) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-        self._tasks = tasks
-        self._pages = pages
-        self._dreams = dreams
-        self._similarity = similarity
+    state = None if state == "all" else state
+    _check_word(kind, TYPES, "kind")
+    _check_word(state, (*STATES, "all"), "state")
+    memory = context.load_memory("notes")
+    newest = _find_newest(memory)
+    found = [
+        _show_note(one, newest)
+        for one in memory.notes.values()
+        if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
+    ]
+    return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
 
-    def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
-        from dreamkeep.memory.insight import TYPES
-        from dreamkeep.memory.note import STATES
 
-        state = None if state == "all" else state
-        _check_word(kind, TYPES, "kind")
-        _check_word(state, (*STATES, "all"), "state")
-        memory = self._context.load_memory("notes")
-        newest = _find_newest(memory)
-        found = [
-            _show_note(one, newest)
-            for one in memory.notes.values()
-            if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
-        ]
-        return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
+def dream_why(context: KeepContext, note: str) -> dict[str, Any]:
+    memory = context.load_memory("notes", "insights")
+    found = find_note(memory, note)
+    shown = _show_note(found, _find_newest(memory))
+    rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
+    add_authors(context, [quote for one in (shown, *rests) for quote in one["evidence"]])
+    return {
+        "note": shown,
+        "insights": rests,
+        "history": [step._asdict() for step in found.history],
+    }
 
-    def dream_why(self, note: str) -> dict[str, Any]:
-        memory = self._context.load_memory("notes", "insights")
-        found = find_note(memory, note)
-        shown = _show_note(found, _find_newest(memory))
-        rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
-        self.add_authors([quote for one in (shown, *rests) for quote in one["evidence"]])
-        return {
-            "note": shown,
-            "insights": rests,
-            "history": [step._asdict() for step in found.history],
-        }
 
-    def add_authors(self, evidence: Sequence[dict[str, Any]]) -> None:
-        """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
-        words came into it is left open."""
-        from dreamkeep.dream.backends.checks import author_at
+def add_authors(context: KeepContext, evidence: Sequence[dict[str, Any]]) -> None:
+    """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
+    words came into it is left open."""
+    from dreamkeep.dream.backends.checks import author_at
 
-        nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
-        sessions = {str(quote["session"]) for quote in nameless}
-        said = self._context.ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
-        for quote in nameless:
-            if author := author_at(said[quote["session"]], quote["seq"], quote["quote"]):
-                quote["author"] = author
+    nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
+    sessions = {str(quote["session"]) for quote in nameless}
+    said = context.ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
+    for quote in nameless:
+        if author := author_at(said[quote["session"]], quote["seq"], quote["quote"]):
+            quote["author"] = author
 
-    def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.dream.consolidate import statements as told
 
-        words = redacted(" ".join(text.split()))
-        return self._add_note(lambda now: told.by_user(words, kind, project, now))
+def note_add(context: KeepContext, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.dream.consolidate import statements as told
 
-    def note_suggest(
-        self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
-    ) -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.dream.consolidate import statements as told
-        from dreamkeep.memory.insight import AGENT, TYPED, USER
+    words = redacted(" ".join(text.split()))
+    return _add_note(context, lambda now: told.by_user(words, kind, project, now))
 
-        words = redacted(" ".join(text.split()))
-        told.check_note(words, "text")
-        if quote:
-            where = self._find_ground(session, quote) if session else self._find_late_ground(project, quote)
-        else:
-            where = self._find_ground(session, "") if session else told.Ground(project)
-        where = where._replace(project=project)
-        typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
-        author = USER if typed else AGENT
-        return self._add_note(lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
 
-    def _add_note(self, say: Callable[[str], Insight]) -> dict[str, Any]:
-        from dreamkeep.dream.consolidate import statements as told
+def note_suggest(
+    context: KeepContext,
+    text: str,
+    *,
+    kind: str = "preference",
+    project: str = "",
+    session: str | None = None,
+    quote: str | None = None,
+) -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.memory.insight import AGENT, TYPED, USER
 
-        said, done = self._tell_insight(say, keep=True)
-        memory = self._context.load_memory("notes")
-        if not done.note:
-            raise Refused(
-                "the user has already rejected this note",
-                where=said.text[:80],
-                next="Only the user can bring it back; `dreamkeep notes --state rejected` lists it.",
-            )
-        return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": told.as_json(done)}
+    words = redacted(" ".join(text.split()))
+    told.check_note(words, "text")
+    if quote:
+        where = _find_ground(context, session, quote) if session else _find_late_ground(context, project, quote)
+    else:
+        where = _find_ground(context, session, "") if session else told.Ground(project)
+    where = where._replace(project=project)
+    typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
+    author = USER if typed else AGENT
+    return _add_note(context, lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
 
-    def _find_late_ground(self, project: str, quote: str) -> Ground:
-        """Where the user typed it: in one of the last sessions of the project, newest first."""
-        from dreamkeep.memory.insight import USER
 
-        for one in self._context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
-            try:
-                found = self._find_ground(one.id, quote)
-            except NotFound:
-                continue
-            if found.quote is not None and found.quote.author == USER and not found.among_agents:
-                return found
-        raise NotFound(
-            "the user typed those words in no recent session",
-            where="quote",
-            next="Quote the user's message word for word. Without a quote, the note is a suggestion.",
+def _add_note(context: KeepContext, say: Callable[[str], Insight]) -> dict[str, Any]:
+    from dreamkeep.dream.consolidate import statements as told
+
+    said, done = _tell_insight(context, say, keep=True)
+    memory = context.load_memory("notes")
+    if not done.note:
+        raise Refused(
+            "the user has already rejected this note",
+            where=said.text[:80],
+            next="Only the user can bring it back; `dreamkeep notes --state rejected` lists it.",
         )
+    return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": told.as_json(done)}
 
-    def add_insight(
-        self,
-        type: str,
-        text: str,
-        *,
-        session: str | None = None,
-        quote: str | None = None,
-        task: str | None = None,
-        project: str | None = None,
-        author: str = "agent",
-    ) -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.dream.consolidate import statements as told
 
-        words = redacted(" ".join(text.split()))
-        if quote and not session:
-            raise BadUsage("a quote needs a session", where="quote", next="Name the session, or leave the quote out.")
-        where = self._find_ground(session, quote or "") if session else told.Ground(project or "")
-        if task:
-            where = where._replace(task=self._tasks.task_show(task)["id"])
-        said, done = self._tell_insight(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
-        memory = self._context.load_memory("notes", "insights")
-        note = memory.notes.get(done.note)
-        return {
-            "insight": memory.insights.get(said.id, said).as_json(),
-            "note": _show_note(note, _find_newest(memory)) if note else None,
-            "changed": told.as_json(done),
-        }
+def _find_late_ground(context: KeepContext, project: str, quote: str) -> Ground:
+    """Where the user typed it: in one of the last sessions of the project, newest first."""
+    from dreamkeep.memory.insight import USER
 
-    def _find_ground(self, session: str, quote: str) -> Ground:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.dream.consolidate import statements as told
-
-        id = resolve_session(self._context, session)
-        summary, messages = self._context.ask(lambda store: (store.session(id), store.messages(id)))
-        if summary is None:
-            raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
-        return told.ground(summary, messages, quote, redacted)
-
-    @contextmanager
-    def hold_turn(self) -> Iterator[None]:
-        """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
-        other. Held for as long as it takes to conclude what follows, and never while a page is written."""
-        from dreamkeep.host import exclusive_lock
-
-        path = f"{self._root}/{_LOCK}"
-        with ExitStack() as held:
-            try:
-                held.enter_context(exclusive_lock(self._host, path, wait_s=_WAIT_S))
-            except OSError as problem:
-                raise from_os(problem, "recording statements", path) from problem
-            yield
-
-    def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
-        """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
-        from dreamkeep.dream.consolidate import statements as told
-
-        say(rfc3339(self._host.now()))  # what is refused is refused before anything is touched
-        self._pages.take_in_edits()
-        with self.hold_turn():
-            now = rfc3339(self._host.now())
-            said = say(now)
-            memory = self._context.load_memory("notes", "insights")
-            if said.id in memory.insights:
-                if memory.insights[said.id].run:
-                    # A dream has heard it, too. What was told outright stands without that run.
-                    self._context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
-                return said, told.repeat_statement(memory, said)
-            said = told.as_newest(memory, said, now)
-            done = told.concluded(memory, said, now, keep=keep, similar=self._similarity.compare)
-            events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
-            self._context.journals().append("", [Event(self._context.ids.new(), kind, now, body) for kind, body in events])
-        dead = self._context.ask(lambda store: store.tombstones())
-        for session in {one.session for one in said.evidence} & dead.keys():
-            # Deleted meanwhile: what was said of it came after what the deletion took away.
-            self._dreams.open_dreaming().forget(session)
-        self._pages.publish("")
-        return said, done
-
-    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.dream.consolidate import statements as told
-
-        if by not in ("user", "agent") or (by == "agent" and act not in ("pin", "unpin", "retract")):
-            raise BadUsage(f"{by!r} can't {act} a note", where="note", next="The user can: `dreamkeep note`.")
-        why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
-        if act == "edit":
-            told.check_note(text, "note edit")
-        self._pages.take_in_edits()
-        with self.hold_turn() if self._context.exists() else nullcontext():
-            id = self.change_note(note, act, text, why) if by == "user" or act != "retract" else self._doubt_note(note, why)
-        self._pages.publish("")
-        memory = self._context.load_memory("notes")
-        return _show_note(memory.notes[id], _find_newest(memory))
-
-    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
-        from dreamkeep.dream.pages.promote import line_of, put_into
-        from dreamkeep.dream.pages.publish import lock_pages
-        from dreamkeep.memory.note import ACTIVE
-
-        path = os.path.abspath(os.path.expanduser(os.fspath(file)))
-        self._pages.take_in_edits()
-        found = find_note(self._context.load_memory("notes"), note)
-        if found.state != ACTIVE:
-            way = f"`dreamkeep note confirm {found.id}` makes it active."
-            raise Refused(f"the note is {found.state}, so it can't be promoted", where=found.id, next=way)
+    for one in context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
         try:
-            with lock_pages(self._host, self._root):
-                done = put_into(self._host, self._root, path, found.text)
+            found = _find_ground(context, one.id, quote)
+        except NotFound:
+            continue
+        if found.quote is not None and found.quote.author == USER and not found.among_agents:
+            return found
+    raise NotFound(
+        "the user typed those words in no recent session",
+        where="quote",
+        next="Quote the user's message word for word. Without a quote, the note is a suggestion.",
+    )
+
+
+def add_insight(
+    context: KeepContext,
+    type: str,
+    text: str,
+    *,
+    session: str | None = None,
+    quote: str | None = None,
+    task: str | None = None,
+    project: str | None = None,
+    author: str = "agent",
+) -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.dream.consolidate import statements as told
+
+    words = redacted(" ".join(text.split()))
+    if quote and not session:
+        raise BadUsage("a quote needs a session", where="quote", next="Name the session, or leave the quote out.")
+    where = _find_ground(context, session, quote or "") if session else told.Ground(project or "")
+    if task:
+        where = where._replace(task=task_show(context, task)["id"])
+    said, done = _tell_insight(context, lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
+    memory = context.load_memory("notes", "insights")
+    note = memory.notes.get(done.note)
+    return {
+        "insight": memory.insights.get(said.id, said).as_json(),
+        "note": _show_note(note, _find_newest(memory)) if note else None,
+        "changed": told.as_json(done),
+    }
+
+
+def _find_ground(context: KeepContext, session: str, quote: str) -> Ground:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.dream.consolidate import statements as told
+
+    id = resolve_session(context, session)
+    summary, messages = context.ask(lambda store: (store.session(id), store.messages(id)))
+    if summary is None:
+        raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
+    return told.ground(summary, messages, quote, redacted)
+
+
+@contextmanager
+def hold_turn(context: KeepContext) -> Iterator[None]:
+    """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
+    other. Held for as long as it takes to conclude what follows, and never while a page is written."""
+    from dreamkeep.host import exclusive_lock
+
+    path = f"{context.root}/{_LOCK}"
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive_lock(context.host, path, wait_s=_WAIT_S))
         except OSError as problem:
-            raise from_os(problem, "promoting a note", path) from problem
-        # Written first: whoever dies in between finds the line there, and promotes it again.
-        body = {**_describe_note(found), "file": done.path, "reason": f"added to {done.path} by the user"}
-        self._context.journals().say("", Kind.NOTE_PROMOTED, body)
-        self._pages.publish("")
-        memory = self._context.load_memory("notes")
-        # Asked after our region in that file was written anew: lines before it may be gone.
-        told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
-        return {**_show_note(memory.notes[found.id], _find_newest(memory)), **told}
+            raise from_os(problem, "recording statements", path) from problem
+        yield
 
-    def _doubt_note(self, note: str, why: str) -> str:
-        """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
-        from dreamkeep.memory.note import SUGGESTED
 
-        found = find_note(self._context.load_memory("notes"), note)
-        kind = Kind.NOTE_RETRACTED if found.state == SUGGESTED else Kind.NOTE_DOUBTED
-        self._context.journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
-        return found.id
+def _tell_insight(context: KeepContext, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
+    """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
+    from dreamkeep.dream.consolidate import statements as told
 
-    def change_note(self, note: str, act: str, text: str, why: str) -> str:
-        """The note's whole id."""
-        from dreamkeep.dream.consolidate import statements as told
+    say(rfc3339(context.host.now()))  # what is refused is refused before anything is touched
+    take_in_edits(context)
+    with hold_turn(context):
+        now = rfc3339(context.host.now())
+        said = say(now)
+        memory = context.load_memory("notes", "insights")
+        if said.id in memory.insights:
+            if memory.insights[said.id].run:
+                # A dream has heard it, too. What was told outright stands without that run.
+                context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
+            return said, told.repeat_statement(memory, said)
+        said = told.as_newest(memory, said, now)
+        done = told.concluded(memory, said, now, keep=keep, similar=partial(compare_meaning, context))
+        events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
+        context.journals().append("", [Event(context.ids.new(), kind, now, body) for kind, body in events])
+    dead = context.ask(lambda store: store.tombstones())
+    for session in {one.session for one in said.evidence} & dead.keys():
+        # Deleted meanwhile: what was said of it came after what the deletion took away.
+        open_dreaming(context).forget(session)
+    publish_pages(context, "")
+    return said, done
 
-        memory = self._context.load_memory("notes", "insights")
-        found = find_note(memory, note)
-        kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
-        check_state(found, act)
-        now = rfc3339(self._host.now())
-        at = told.hand_at(memory, found, text or found.text, now, now)
-        if act in kinds:
-            body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
-            event = Event(self._context.ids.new(), kinds[act], at, body)
-            self._context.journals().append("", self._add_consequences(event, found.id) if act in ("edit", "unpin") else [event])
-        elif act == "confirm":
-            self._confirm_note(memory, found, why, at)
-        elif act == "accept":
-            self._accept_reworded(memory, found, text, why, at)
-        elif act == "reject":
-            bodies: list[tuple[str, dict[str, Any]]] = [
-                (Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights
-            ]
-            # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
-            bodies.append((Kind.NOTE_RETRACTED, {**_describe_note(found), "reason": why, "rejected": True}))
-            events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
-            self._context.journals().append("", [*events, *self._find_consequences(found, events)])
-        else:
-            raise BadUsage(f"a note has no action {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
-        return found.id
 
-    def _confirm_note(self, memory: Memory, found: Note, why: str, at: str) -> None:
-        """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
-        becomes of the sessions that it came from, and what it contradicts is superseded."""
-        from dreamkeep.dream.consolidate import statements as told
-        from dreamkeep.memory.insight import CONFIRMED
-        from dreamkeep.memory.note import ACTIVE
+def note_change(
+    context: KeepContext, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user"
+) -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.dream.consolidate import statements as told
 
-        said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, at)
-        *others, last = [*found.insights, *([said.id] if said else [])]
-        bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
-        bodies += [
-            (Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED
-        ]
-        about = {key: value for key, value in _describe_note(found).items() if key != "id"}
-        bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
-        events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
-        if said:
-            memory = self._context.load_memory()
-            for event in events:
-                memory.apply(event)
-            now = rfc3339(self._host.now())
-            follows = told.concluded(memory, said, now, keep=False, similar=self._similarity.compare).decisions
-            events += [Event(self._context.ids.new(), one.kind, at, one.body) for one in follows]
-        self._context.journals().append("", events)
+    if by not in ("user", "agent") or (by == "agent" and act not in ("pin", "unpin", "retract")):
+        raise BadUsage(f"{by!r} can't {act} a note", where="note", next="The user can: `dreamkeep note`.")
+    why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
+    if act == "edit":
+        told.check_note(text, "note edit")
+    take_in_edits(context)
+    with hold_turn(context) if context.exists() else nullcontext():
+        id = change_note(context, note, act, text, why) if by == "user" or act != "retract" else _doubt_note(context, note, why)
+    publish_pages(context, "")
+    memory = context.load_memory("notes")
+    return _show_note(memory.notes[id], _find_newest(memory))
 
-    def _accept_reworded(self, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
-        """A suggestion that the user accepts in other words: they are his own."""
-        from dreamkeep.memory.insight import CONFIRMED
 
-        *others, last = found.insights
-        unsettled = [one for one in others if memory.insights[one].state != CONFIRMED]
-        bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in unsettled]
-        bodies.append((Kind.INSIGHT_CONFIRMED, {**_describe_note(found), "id": last, "reason": why, "note": found.id}))
-        accepted = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
-        edited = Event(
-            self._context.ids.new(),
-            Kind.NOTE_EDITED,
-            at,
-            {**_describe_note(found), "text": text, "was": found.text, "reason": why},
-        )
-        self._context.journals().append("", [*accepted, *self._add_consequences(edited, found.id, accepted)])
+def note_promote(context: KeepContext, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+    from dreamkeep.dream.pages.promote import line_of, put_into
+    from dreamkeep.dream.pages.publish import lock_pages
+    from dreamkeep.memory.note import ACTIVE
 
-    def _add_consequences(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
-        """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
-        concludes anything. `before`: what is journaled with it, and comes first."""
-        from dreamkeep.dream.consolidate import statements as told
+    path = os.path.abspath(os.path.expanduser(os.fspath(file)))
+    take_in_edits(context)
+    found = find_note(context.load_memory("notes"), note)
+    if found.state != ACTIVE:
+        way = f"`dreamkeep note confirm {found.id}` makes it active."
+        raise Refused(f"the note is {found.state}, so it can't be promoted", where=found.id, next=way)
+    try:
+        with lock_pages(context.host, context.root):
+            done = put_into(context.host, context.root, path, found.text)
+    except OSError as problem:
+        raise from_os(problem, "promoting a note", path) from problem
+    # Written first: whoever dies in between finds the line there, and promotes it again.
+    body = {**_describe_note(found), "file": done.path, "reason": f"added to {done.path} by the user"}
+    context.journals().say("", Kind.NOTE_PROMOTED, body)
+    publish_pages(context, "")
+    memory = context.load_memory("notes")
+    # Asked after our region in that file was written anew: lines before it may be gone.
+    told = {"file": done.path, "line": line_of(context.host, done.path, found.text), "added": done.added}
+    return {**_show_note(memory.notes[found.id], _find_newest(memory)), **told}
 
-        memory = self._context.load_memory()
-        for one in (*before, event):
-            memory.apply(one)
-        conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
-        follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similarity.compare)
-        return [event, *(Event(self._context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
-    def _find_consequences(self, found: Note, events: Sequence[Event]) -> list[Event]:
-        """What it never held, it never overruled or closed: what follows, for the same append."""
-        from dreamkeep.dream.undo import thought_over
+def _doubt_note(context: KeepContext, note: str, why: str) -> str:
+    """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
+    from dreamkeep.memory.note import SUGGESTED
 
-        before, after = self._context.load_memory(), self._context.load_memory()
+    found = find_note(context.load_memory("notes"), note)
+    kind = Kind.NOTE_RETRACTED if found.state == SUGGESTED else Kind.NOTE_DOUBTED
+    context.journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
+    return found.id
+
+
+def change_note(context: KeepContext, note: str, act: str, text: str, why: str) -> str:
+    """The note's whole id."""
+    from dreamkeep.dream.consolidate import statements as told
+
+    memory = context.load_memory("notes", "insights")
+    found = find_note(memory, note)
+    kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
+    check_state(found, act)
+    now = rfc3339(context.host.now())
+    at = told.hand_at(memory, found, text or found.text, now, now)
+    if act in kinds:
+        body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
+        event = Event(context.ids.new(), kinds[act], at, body)
+        context.journals().append("", _add_consequences(context, event, found.id) if act in ("edit", "unpin") else [event])
+    elif act == "confirm":
+        _confirm_note(context, memory, found, why, at)
+    elif act == "accept":
+        _accept_reworded(context, memory, found, text, why, at)
+    elif act == "reject":
+        bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights]
+        # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
+        bodies.append((Kind.NOTE_RETRACTED, {**_describe_note(found), "reason": why, "rejected": True}))
+        events = [Event(context.ids.new(), kind, at, body) for kind, body in bodies]
+        context.journals().append("", [*events, *_find_consequences(context, found, events)])
+    else:
+        raise BadUsage(f"a note has no action {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
+    return found.id
+
+
+def _confirm_note(context: KeepContext, memory: Memory, found: Note, why: str, at: str) -> None:
+    """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
+    becomes of the sessions that it came from, and what it contradicts is superseded."""
+    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.memory.insight import CONFIRMED
+    from dreamkeep.memory.note import ACTIVE
+
+    said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, at)
+    *others, last = [*found.insights, *([said.id] if said else [])]
+    bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
+    bodies += [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED]
+    about = {key: value for key, value in _describe_note(found).items() if key != "id"}
+    bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
+    events = [Event(context.ids.new(), kind, at, body) for kind, body in bodies]
+    if said:
+        memory = context.load_memory()
         for event in events:
-            after.apply(event)
-        said = [before.insights[one] for one in found.insights if one in before.insights]
-        follows = thought_over(before, after, found.insights, said, rfc3339(self._host.now()), self._similarity.compare)
-        return [Event(self._context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
+            memory.apply(event)
+        now = rfc3339(context.host.now())
+        follows = told.concluded(memory, said, now, keep=False, similar=partial(compare_meaning, context)).decisions
+        events += [Event(context.ids.new(), one.kind, at, one.body) for one in follows]
+    context.journals().append("", events)
+
+
+def _accept_reworded(context: KeepContext, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
+    """A suggestion that the user accepts in other words: they are his own."""
+    from dreamkeep.memory.insight import CONFIRMED
+
+    *others, last = found.insights
+    unsettled = [one for one in others if memory.insights[one].state != CONFIRMED]
+    bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in unsettled]
+    bodies.append((Kind.INSIGHT_CONFIRMED, {**_describe_note(found), "id": last, "reason": why, "note": found.id}))
+    accepted = [Event(context.ids.new(), kind, at, body) for kind, body in bodies]
+    edited = Event(
+        context.ids.new(),
+        Kind.NOTE_EDITED,
+        at,
+        {**_describe_note(found), "text": text, "was": found.text, "reason": why},
+    )
+    context.journals().append("", [*accepted, *_add_consequences(context, edited, found.id, accepted)])
+
+
+def _add_consequences(context: KeepContext, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
+    """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
+    concludes anything. `before`: what is journaled with it, and comes first."""
+    from dreamkeep.dream.consolidate import statements as told
+
+    memory = context.load_memory()
+    for one in (*before, event):
+        memory.apply(one)
+    conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
+    follows = conclude(memory, note, rfc3339(context.host.now()), similar=partial(compare_meaning, context))
+    return [event, *(Event(context.ids.new(), one.kind, event.at, one.body) for one in follows)]
+
+
+def _find_consequences(context: KeepContext, found: Note, events: Sequence[Event]) -> list[Event]:
+    """What it never held, it never overruled or closed: what follows, for the same append."""
+    from dreamkeep.dream.undo import thought_over
+
+    before, after = context.load_memory(), context.load_memory()
+    for event in events:
+        after.apply(event)
+    said = [before.insights[one] for one in found.insights if one in before.insights]
+    follows = thought_over(before, after, found.insights, said, rfc3339(context.host.now()), partial(compare_meaning, context))
+    return [Event(context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
 
 def count_notes(context: KeepContext) -> dict[str, int]:

@@ -11,60 +11,58 @@ if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
 
 
-class TaskVerbs:
-    """Tasks: listed, opened, closed, renamed."""
+def tasks(context: KeepContext, *, project: str | None = None) -> list[dict[str, Any]]:
+    memory = context.load_memory("tasks", "insights")
+    counts: dict[str, int] = {}
+    for one in memory.insights.values():
+        counts[one.task] = counts.get(one.task, 0) + 1
+    found = [one for one in memory.tasks.values() if project in (None, one.project)]
+    found.sort(key=lambda one: (one.opened_at or "", one.id), reverse=True)
+    return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
 
-    def __init__(self, context: KeepContext) -> None:
-        self._context = context
 
-    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
-        memory = self._context.load_memory("tasks", "insights")
-        counts: dict[str, int] = {}
-        for one in memory.insights.values():
-            counts[one.task] = counts.get(one.task, 0) + 1
-        found = [one for one in memory.tasks.values() if project in (None, one.project)]
-        found.sort(key=lambda one: (one.opened_at or "", one.id), reverse=True)
-        return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
+def task_open(context: KeepContext, title: str, *, project: str = "") -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
+    from dreamkeep.memory.insight import task_id
 
-    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
-        from dreamkeep.memory.insight import task_id
+    words = redacted(" ".join(title.split()))
+    if not words:
+        raise BadUsage("the task has no title", where="task open", next="Give it a title.")
+    id = task_id(context.ids.new())
+    context.journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
+    return task_show(context, id)
 
-        words = redacted(" ".join(title.split()))
-        if not words:
-            raise BadUsage("the task has no title", where="task open", next="Give it a title.")
-        id = task_id(self._context.ids.new())
-        self._context.journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
-        return self.task_show(id)
 
-    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
-        from dreamkeep.memory.task import OPEN, STATES
+def task_close(context: KeepContext, task: str, *, state: str = "done") -> dict[str, Any]:
+    from dreamkeep.memory.task import OPEN, STATES
 
-        found = self.task_show(task)
-        if state not in STATES or state == OPEN:
-            ways = ", ".join(one for one in STATES if one != OPEN)
-            raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
-        self._context.journals().say("", Kind.TASK_CLOSED, {**_describe_task(found), "state": state, "reason": "by the user"})
-        return self.task_show(found["id"])
+    found = task_show(context, task)
+    if state not in STATES or state == OPEN:
+        ways = ", ".join(one for one in STATES if one != OPEN)
+        raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
+    context.journals().say("", Kind.TASK_CLOSED, {**_describe_task(found), "state": state, "reason": "by the user"})
+    return task_show(context, found["id"])
 
-    def task_rename(self, task: str, title: str) -> dict[str, Any]:
-        from dreamkeep.dream.assemble import redacted
 
-        found = self.task_show(task)
-        words = redacted(" ".join(title.split()))
-        if not words:
-            raise BadUsage("the task has no title", where="task rename", next="Give it a title.")
-        self._context.journals().say("", Kind.TASK_RENAMED, {**_describe_task(found), "title": words})
-        return self.task_show(found["id"])
+def task_rename(context: KeepContext, task: str, title: str) -> dict[str, Any]:
+    from dreamkeep.dream.assemble import redacted
 
-    def task_show(self, task: str) -> dict[str, Any]:
-        memory = self._context.load_memory("tasks", "insights")
-        found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
-        if len(found) != 1:
-            what = "no task" if not found else f"{len(found)} tasks begin with"
-            raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
-        rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
-        return {**memory.tasks[found[0]].as_json(), "insights": rests}
+    found = task_show(context, task)
+    words = redacted(" ".join(title.split()))
+    if not words:
+        raise BadUsage("the task has no title", where="task rename", next="Give it a title.")
+    context.journals().say("", Kind.TASK_RENAMED, {**_describe_task(found), "title": words})
+    return task_show(context, found["id"])
+
+
+def task_show(context: KeepContext, task: str) -> dict[str, Any]:
+    memory = context.load_memory("tasks", "insights")
+    found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
+    if len(found) != 1:
+        what = "no task" if not found else f"{len(found)} tasks begin with"
+        raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
+    rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
+    return {**memory.tasks[found[0]].as_json(), "insights": rests}
 
 
 def _describe_task(found: dict[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.capture import take_in
+from dreamkeep.verbs.recall.similarity import open_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
     from dreamkeep.recall.hits import FoundItem
     from dreamkeep.recall.query import Query
-    from dreamkeep.verbs.capture import CaptureVerbs
-    from dreamkeep.verbs.recall.similarity import Similarity
 
 #: Around what is shown, so that a secret is seen whole before it is masked.
 _AROUND = 2_000
@@ -39,63 +39,53 @@ class Hit(NamedTuple):
     superseded_by: str = ""
 
 
-class SearchVerbs:
-    """What was said and learned, found again."""
+def search(
+    context: KeepContext,
+    query: str,
+    *,
+    kinds: Sequence[str] = (),
+    project: str | None = None,
+    agent: str | None = None,
+    session: str | None = None,
+    since: str | None = None,
+    as_of: str | None = None,
+    limit: int = 10,
+) -> list[Hit]:
+    from dreamkeep.index.searching import Within
+    from dreamkeep.recall.query import understood
+    from dreamkeep.recall.search import Search
+    from dreamkeep.verbs.arguments import check_positive, parse_moment
 
-    def __init__(self, context: KeepContext, similarity: Similarity, capture: CaptureVerbs) -> None:
-        self._context = context
-        self._host = context.host
-        self._similarity = similarity
-        self._capture = capture
+    wanted = _check_kinds(kinds)
+    check_positive(limit, "limit")
+    since, until = parse_moment(since, "since"), parse_moment(as_of, "as_of", end=True)
+    now = until or rfc3339(context.host.now())
+    asked = understood(query, now)
+    within = Within(project, agent, session, since, until)
+    take_in(context)
 
-    def search(
-        self,
-        query: str,
-        *,
-        kinds: Sequence[str] = (),
-        project: str | None = None,
-        agent: str | None = None,
-        session: str | None = None,
-        since: str | None = None,
-        as_of: str | None = None,
-        limit: int = 10,
-    ) -> list[Hit]:
-        from dreamkeep.index.searching import Within
-        from dreamkeep.recall.query import understood
-        from dreamkeep.recall.search import Search
-        from dreamkeep.verbs.arguments import check_positive, parse_moment
+    def find_hits(store: Store) -> list[Hit]:
+        meaning = open_meaning(context, store)
+        with store.reading():
+            hits = Search(store, asked, within, now, meaning).run(wanted, limit)
+            texts = store.texts([one.no for one in hits if one.kind == "message"])
+        return [_show_hit(context, one, texts.get(one.no, one.text), asked) for one in hits]
 
-        wanted = _check_kinds(kinds)
-        check_positive(limit, "limit")
-        since, until = parse_moment(since, "since"), parse_moment(as_of, "as_of", end=True)
-        now = until or rfc3339(self._host.now())
-        asked = understood(query, now)
-        within = Within(project, agent, session, since, until)
-        self._capture.take_in()
+    return context.ask(find_hits)
 
-        def find_hits(store: Store) -> list[Hit]:
-            meaning = self._similarity.open_meaning(store)
-            with store.reading():
-                hits = Search(store, asked, within, now, meaning).run(wanted, limit)
-                texts = store.texts([one.no for one in hits if one.kind == "message"])
-            return [self._show_hit(one, texts.get(one.no, one.text), asked) for one in hits]
 
-        return self._context.ask(find_hits)
+def _show_hit(context: KeepContext, one: FoundItem, text: str, asked: Query) -> Hit:
+    from dreamkeep.recall.snippet import around, snippet
 
-    def _show_hit(self, one: FoundItem, text: str, asked: Query) -> Hit:
-        from dreamkeep.recall.snippet import around, snippet
+    words = [form for term in asked.terms for form in term.forms]
+    if context.config["recall.redact"]:
+        from dreamkeep.secrets.redact import redact
 
-        words = [form for term in asked.terms for form in term.forms]
-        if self._context.config["recall.redact"]:
-            from dreamkeep.secrets.redact import redact
-
-            # Masked first and cut second: half a secret looks like none.
-            text = redact(around(text, words, _AROUND))[0]
-        shown = snippet(text, words)
-        place = (one.session, one.seq, one.n, one.turn)
-        return Hit(
-            one.kind, *place, shown, one.at, round(one.score, 6), one.project, one.id, one.role, one.mark, one.superseded_by
-        )
+        # Masked first and cut second: half a secret looks like none.
+        text = redact(around(text, words, _AROUND))[0]
+    shown = snippet(text, words)
+    place = (one.session, one.seq, one.n, one.turn)
+    return Hit(one.kind, *place, shown, one.at, round(one.score, 6), one.project, one.id, one.role, one.mark, one.superseded_by)
 
 
 def _check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:

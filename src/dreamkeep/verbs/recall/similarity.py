@@ -11,50 +11,42 @@ if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
     from dreamkeep.recall.search import Meaning
-    from dreamkeep.recall.vectors import Nearest
 
 #: So many texts are embedded on the way when somebody searches: a third of a second. The rest is for `ingest` and `reindex`.
 _ON_THE_WAY = 1_000
 
 
-class Similarity:
-    """Vectors of a keep's texts, and comparisons by them."""
+def embed(context: KeepContext, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
+    from dreamkeep.recall.vectors import fill
 
-    def __init__(self, context: KeepContext) -> None:
-        self._context = context
-        self._nearest: Nearest | None = None
+    def fill_up(store: Store) -> int:
+        # Loading a model takes longer than finding out that there is nothing to do.
+        embedder = context.find_embedder() if store.unembedded_count() else None
+        return fill(store, embedder, most, progress) if embedder else 0
 
-    def embed(self, *, most: int, progress: Callable[[int, int], None] | None) -> int:
-        from dreamkeep.recall.vectors import fill
+    return context.ask(fill_up) if context.exists() else 0
 
-        def fill_up(store: Store) -> int:
-            # Loading a model takes longer than finding out that there is nothing to do.
-            embedder = self._context.find_embedder() if store.unembedded_count() else None
-            return fill(store, embedder, most, progress) if embedder else 0
 
-        return self._context.ask(fill_up) if self._context.exists() else 0
+def open_meaning(context: KeepContext, store: Store) -> Meaning | None:
+    """What search by meaning needs; None where no embedder is installed."""
+    embedder = context.find_embedder()
+    if embedder is None:
+        return None
+    from dreamkeep.recall.search import Meaning
+    from dreamkeep.recall.vectors import Nearest, fill
 
-    def open_meaning(self, store: Store) -> Meaning | None:
-        """What search by meaning needs; None where no embedder is installed."""
-        embedder = self._context.find_embedder()
-        if embedder is None:
-            return None
-        from dreamkeep.recall.search import Meaning
-        from dreamkeep.recall.vectors import Nearest, fill
+    try:
+        if store.unembedded_count():
+            fill(store, embedder, _ON_THE_WAY)
+    except (Busy, NotDurable):
+        pass  # somebody else is at it, or there is no room: what has no vector yet is found by its words
+    return Meaning(embedder, context.once(Nearest, Nearest))
 
-        try:
-            if store.unembedded_count():
-                fill(store, embedder, _ON_THE_WAY)
-        except (Busy, NotDurable):
-            pass  # somebody else is at it, or there is no room: what has no vector yet is found by its words
-        if self._nearest is None:
-            self._nearest = Nearest()
-        return Meaning(embedder, self._nearest)
 
-    def compare(self, one: str, other: str) -> float:
-        """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
-        embedder = self._context.find_embedder()
-        if embedder is None:
-            return 0.0
-        first, second = embedder.embed([one, other])
-        return float(first @ second)
+def compare_meaning(context: KeepContext, one: str, other: str) -> float:
+    """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
+    embedder = context.find_embedder()
+    if embedder is None:
+        return 0.0
+    first, second = embedder.embed([one, other])
+    return float(first @ second)

@@ -12,38 +12,28 @@ if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
 
 
-class RestoreVerbs:
-    """Sessions as files of an agent."""
+def restore(
+    context: KeepContext,
+    session: str,
+    to: str,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    generation: int | None = None,
+    convert: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    from dreamkeep.recovery.restore import places as where_to
+    from dreamkeep.recovery.restore import restore
 
-    def __init__(self, context: KeepContext) -> None:
-        self._context = context
-        self._host = context.host
-        self._root = context.root
-
-    def restore(
-        self,
-        session: str,
-        to: str,
-        *,
-        home: str | os.PathLike[str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        generation: int | None = None,
-        convert: bool = False,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        from dreamkeep.recovery.restore import places as where_to
-        from dreamkeep.recovery.restore import restore
-
-        if generation is not None:
-            check_positive(generation, "generation")
-        found = resolve_session(self._context, session)
-        told = self._context.ask(
-            lambda store: restore.story(store, found, lambda: self._context.ask(lambda again: again.messages(found)))
-        )
-        where, _ = self._context.find_home(home)
-        folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
-        place = where_to.Home(where, home is not None, self._context.environment)
-        try:
-            return restore.restore(self._host, self._root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
-        except OSError as problem:
-            raise from_os(problem, "restoring", str(problem.filename or where)) from problem
+    if generation is not None:
+        check_positive(generation, "generation")
+    found = resolve_session(context, session)
+    told = context.ask(lambda store: restore.story(store, found, lambda: context.ask(lambda again: again.messages(found))))
+    where, _ = context.find_home(home)
+    folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
+    place = where_to.Home(where, home is not None, context.environment)
+    try:
+        return restore.restore(context.host, context.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
+    except OSError as problem:
+        raise from_os(problem, "restoring", str(problem.filename or where)) from problem
