@@ -25,7 +25,7 @@ from dreamkeep.journal.reader import Reading
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.verbs.sessions import open_session
 from tests.agents import hermes
-from tests.capture.test_ingest import home_with, record
+from tests.helpers.claude_home import home_with, record
 from tests.helpers.journals import HOST, IDS, event, part, texts
 from tests.index.test_index import answers
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.capture.test_hook import START
-from tests.capture.test_ingest import SID, record
-from tests.capture.test_redact_raw import every_byte, leaks
+from tests.helpers.claude_home import SID, record
+from tests.helpers.hook_calls import START
+from tests.helpers.leaks import every_byte, leaks
 from tests.helpers.model_server import serving
 from tests.helpers.secrets import INNOCENT, Planted, planted
 from tests.recovery.test_delete import holding

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.capture.test_ingest import _capture, _read, _write, record
+from tests.helpers.claude_home import capture_transcript, captured_lines, record, write_transcript
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 from tests.journal.test_powercut import Script
 
@@ -43,17 +43,17 @@ def test_power_cuts_during_capture_lose_no_line(chance: random.Random, count: Co
         while at < len(whole):
             at = min(len(whole), at + chance.randint(200, 9000))
             host.plan(0, "cut")
-            _write(host, whole[:at])
+            write_transcript(host, whole[:at])
             host.plan(chance.randint(1, 60), "cut")
             try:
-                _capture(host)
+                capture_transcript(host)
             except PowerCut:
                 cuts += 1
                 host = host.reboot(chance.choice(LOSSES), seed=chance.randrange(1 << 30))
         host.plan(0, "cut")
         for _ in range(2):
-            _capture(host)
-        found = b"".join(_read(host))
+            capture_transcript(host)
+        found = b"".join(captured_lines(host))
         count("power cut", transcripts_changed=int(found != whole))
         assert found == whole
         lines += whole.count(b"\n")

@@ -37,9 +37,9 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack
 from dreamkeep.verbs import views
 from dreamkeep.verbs.capture import open_ingest
-from tests.capture.test_ingest import SID, home_with, ingest, record, said
 from tests.helpers import channels
 from tests.helpers.channels import SESSION, Heard
+from tests.helpers.claude_home import SID, home_with, ingest, record, shown_texts
 
 EVERY = sorted(AGENTS)
 COMPACTED = (
@@ -407,7 +407,7 @@ def test_a_session_that_is_excluded_from_now_on_grows_no_more(tmp_path: Path) ->
     grow(file, record(2, "secret"))
     with Keep.open(tmp_path / "keep", environment=HIDDEN) as keep:
         ingest(keep, home)
-        assert said(keep) == ["question 1"]
+        assert shown_texts(keep) == ["question 1"]
 
 
 def test_a_session_in_a_database_is_captured_once_it_is_no_longer_excluded(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_a_line_that_is_finished_after_a_rewrite_is_read(tmp_path: Path) -> None
         grow(file, last[100:] + record(4))
         ingest(keep, home)
         assert rejoined(keep, file) == file.read_bytes()
-        assert said(keep) == ["changed", "answer 2", "question 3", "answer 4"]
+        assert shown_texts(keep) == ["changed", "answer 2", "question 3", "answer 4"]
 
 
 def test_a_line_that_is_finished_after_a_move_is_read(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_a_line_that_is_finished_after_a_move_is_read(tmp_path: Path) -> None:
         ingest(keep, home)
         grow(file, last[100:] + record(4))
         ingest(keep, home)
-        assert said(keep) == ["question 1", "answer 2", "question 3", "answer 4"]
+        assert shown_texts(keep) == ["question 1", "answer 2", "question 3", "answer 4"]
 
 
 def _moved(file: Path) -> Path:
@@ -637,7 +637,7 @@ class _Agent:
         followed = keep.show(SID)
         keep.reindex(from_zero=True)
         assert keep.show(SID) == followed
-        assert self.must <= set(said(keep))
+        assert self.must <= set(shown_texts(keep))
         keep.close()
 
     def act(self) -> None:
@@ -776,7 +776,7 @@ def test_a_journal_that_is_gone_is_captured_again(tmp_path: Path) -> None:
         shutil.rmtree(folder(keep))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
-        assert said(keep) == ["question 1"]
+        assert shown_texts(keep) == ["question 1"]
 
 
 def test_a_compressed_transcript_is_unpacked_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.session.raw import pack
 from tests.agents import codex, copilot
-from tests.capture.test_ingest import SID, home_with, record
+from tests.helpers.claude_home import SID, home_with, record
 
 SESSION = f"claude:{SID}"
 TOOL = "toolu_x1"

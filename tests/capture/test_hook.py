@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,63 +25,12 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading, events
-from tests.paths import ROOT
-
-HOOK = str(ROOT / "src" / "dreamkeep" / "capture" / "hook.py")
-START = [sys.executable, "-I", "-S", HOOK]
-PAYLOAD = b'{"session_id":"a","cwd":"/home/dev/work","prompt":"why?"}'
-
-
-class Calling:
-    """One keep, one temp folder of the user's, and hooks that are called."""
-
-    def __init__(self, place: Path) -> None:
-        self.keep = str(place / "keep")
-        self.temp = place / "temp"
-        self.temp.mkdir()
-
-    def environment(self, **more: str) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.temp), "XDG_RUNTIME_DIR": str(self.temp), **more}
-
-    def call(
-        self,
-        agent: str = "claude",
-        event: str = "UserPromptSubmit",
-        said: bytes = PAYLOAD,
-        *,
-        keep: str | None = None,
-        environment: dict[str, str] | None = None,
-        hook: list[str] = START,
-        **more: Any,
-    ) -> subprocess.CompletedProcess[bytes]:
-        words = [*hook, agent, event, self.keep if keep is None else keep]
-        env = self.environment() if environment is None else environment
-        done = subprocess.run(words, input=said, capture_output=True, env=env, timeout=60, **more)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == b""
-        return done
-
-    @property
-    def names(self) -> list[str]:
-        folder = Path(self.keep) / "spool"
-        return sorted(n.name for n in folder.iterdir() if n.name != spool.PROBLEMS) if folder.is_dir() else []
-
-    @property
-    def kept(self) -> list[bytes]:
-        return [(Path(self.keep) / "spool" / name).read_bytes() for name in self.names]
-
-    @property
-    def problems(self) -> list[str]:
-        return self.problems_of(self.keep)
-
-    def problems_of(self, keep: str) -> list[str]:
-        found = spool.problems(RealHost(), keep, {"XDG_RUNTIME_DIR": str(self.temp)})
-        return [line for lines in found.values() for line in lines]
+from tests.helpers.hook_calls import HOOK, PAYLOAD, START, HookCalls
 
 
 @pytest.fixture
-def hooks(tmp_path: Path) -> Calling:
-    return Calling(tmp_path)
+def hooks(tmp_path: Path) -> HookCalls:
+    return HookCalls(tmp_path)
 
 
 # -- kept
@@ -93,7 +41,7 @@ def hooks(tmp_path: Path) -> Calling:
     [PAYLOAD, b"", b"\0\xff garbage", b"{}\n", b"[" * 10_000, b"x" * (3 << 20)],
     ids=["JSON", "empty", "bytes", "line", "deep", "big"],
 )
-def test_stdin_is_kept_verbatim_under_a_name_that_says_who_and_when(hooks: Calling, said: bytes) -> None:
+def test_stdin_is_kept_verbatim_under_a_name_that_says_who_and_when(hooks: HookCalls, said: bytes) -> None:
     before = time.time_ns()
     assert hooks.call(said=said).stdout == b""
     [name] = hooks.names
@@ -105,7 +53,7 @@ def test_stdin_is_kept_verbatim_under_a_name_that_says_who_and_when(hooks: Calli
     assert stat.S_IMODE(os.stat(f"{hooks.keep}/spool").st_mode) == stat.S_IMODE(os.stat(hooks.keep).st_mode) == 0o700
 
 
-def test_a_payload_of_50_megabytes_is_kept_in_little_memory(hooks: Calling) -> None:
+def test_a_payload_of_50_megabytes_is_kept_in_little_memory(hooks: HookCalls) -> None:
     """J6"""
 
     def little() -> None:
@@ -116,7 +64,7 @@ def test_a_payload_of_50_megabytes_is_kept_in_little_memory(hooks: Calling) -> N
     assert hooks.kept == [said]
 
 
-def test_many_hooks_at_once_keep_one_entry_each(hooks: Calling) -> None:
+def test_many_hooks_at_once_keep_one_entry_each(hooks: HookCalls) -> None:
     """W10: temp names are unique and exclusive."""
     words = [*START, "claude", "PreToolUse", hooks.keep]
     started = [subprocess.Popen(words, stdin=subprocess.PIPE, env=hooks.environment()) for _ in range(30)]
@@ -126,7 +74,7 @@ def test_many_hooks_at_once_keep_one_entry_each(hooks: Calling) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-def test_the_file_is_synced_before_its_name_and_its_folder_after_it(hooks: Calling, tmp_path: Path) -> None:
+def test_the_file_is_synced_before_its_name_and_its_folder_after_it(hooks: HookCalls, tmp_path: Path) -> None:
     """W12"""
     hooks.call()
     out = tmp_path / "trace"
@@ -141,7 +89,7 @@ def test_the_file_is_synced_before_its_name_and_its_folder_after_it(hooks: Calli
 @pytest.mark.parametrize(
     "words", [[], ["claude"], ["", ""], ["../..", "a/b\n"], ["ü" * 300, "x" * 300], ["claude", "Stop?", "K", "||", ":"]]
 )
-def test_any_words_are_taken_and_none_becomes_a_path(hooks: Calling, words: list[str], tmp_path: Path) -> None:
+def test_any_words_are_taken_and_none_becomes_a_path(hooks: HookCalls, words: list[str], tmp_path: Path) -> None:
     """X1; an agent that knows no shell passes `|| :` on."""
     words = [hooks.keep if word == "K" else word for word in words]
     environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep)
@@ -165,7 +113,7 @@ def test_any_words_are_taken_and_none_becomes_a_path(hooks: Calling, words: list
         ("auto", {}),
     ],
 )
-def test_a_plugin_that_several_agents_install_knows_who_calls(hooks: Calling, agent: str, told: dict[str, str]) -> None:
+def test_a_plugin_that_several_agents_install_knows_who_calls(hooks: HookCalls, agent: str, told: dict[str, str]) -> None:
     environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep, **told)
     done = subprocess.run([*START, "auto", "PostToolUse"], input=b"x", capture_output=True, env=environment, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -196,7 +144,7 @@ def test_without_a_third_word_the_keep_is_where_every_command_finds_it(environme
     assert os.fsdecode(done.stdout).strip() == expected.replace(os.getcwd(), "/tmp")
 
 
-def test_the_environment_is_stronger_than_the_keep_that_init_knew_unless_it_is_a_database(hooks: Calling, tmp_path: Path) -> None:
+def test_the_environment_overrides_the_keep_that_init_wrote_unless_it_is_a_database(hooks: HookCalls, tmp_path: Path) -> None:
     hooks.call(environment=hooks.environment(DREAMKEEP_KEEP=str(tmp_path / "other")))
     assert hooks.names == [] and len(os.listdir(tmp_path / "other" / "spool")) == 1
     hooks.call(environment=hooks.environment(DREAMKEEP_KEEP="postgresql://somewhere/db"))
@@ -206,7 +154,7 @@ def test_the_environment_is_stronger_than_the_keep_that_init_knew_unless_it_is_a
 # -- nobody is disturbed
 
 
-def test_a_keep_that_is_a_file_is_no_concern_of_the_agents(hooks: Calling) -> None:
+def test_a_keep_that_is_a_file_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
     Path(hooks.keep).write_text("x")
     assert hooks.call(said=b"x" * (1 << 20)).stdout == b""
     [line] = hooks.problems
@@ -214,14 +162,14 @@ def test_a_keep_that_is_a_file_is_no_concern_of_the_agents(hooks: Calling) -> No
 
 
 @pytest.mark.parametrize("where", ["/proc/nothing/keep", "/dev/null/keep"])
-def test_a_place_that_can_not_be_written_leaves_a_trace_elsewhere(hooks: Calling, where: str) -> None:
+def test_a_place_that_can_not_be_written_leaves_a_trace_elsewhere(hooks: HookCalls, where: str) -> None:
     hooks.call(keep=where)
     assert hooks.problems == [] and len(hooks.problems_of(where)) == 1 and where in hooks.problems_of(where)[0]
     [left] = hooks.temp.iterdir()
     assert stat.S_IMODE(left.stat().st_mode) == 0o600
 
 
-def test_a_full_disk_is_no_concern_of_the_agents_and_leaves_no_half_entry(hooks: Calling) -> None:
+def test_a_full_disk_is_no_concern_of_the_agents_and_leaves_no_half_entry(hooks: HookCalls) -> None:
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
@@ -232,7 +180,7 @@ def test_a_full_disk_is_no_concern_of_the_agents_and_leaves_no_half_entry(hooks:
     assert os.path.exists(f"{hooks.keep}/spool/{spool.PROBLEMS}")
 
 
-def test_a_folder_that_is_read_only_is_no_concern_of_the_agents(hooks: Calling) -> None:
+def test_a_folder_that_is_read_only_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
     hooks.call()
     os.chmod(f"{hooks.keep}/spool", 0o500)
     try:
@@ -243,7 +191,7 @@ def test_a_folder_that_is_read_only_is_no_concern_of_the_agents(hooks: Calling) 
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "</dev/null >/dev/full", "<&1"])
-def test_closed_or_odd_streams_are_no_concern_of_the_agents(hooks: Calling, closed: str) -> None:
+def test_closed_or_odd_streams_are_no_concern_of_the_agents(hooks: HookCalls, closed: str) -> None:
     command = spool.hook_command(sys.executable, HOOK, "claude", "SessionStart", hooks.keep)
     done = subprocess.run(
         ["sh", "-c", f"{command.removesuffix(' || :')} {closed}"], env=hooks.environment(), stdin=subprocess.DEVNULL
@@ -252,14 +200,14 @@ def test_closed_or_odd_streams_are_no_concern_of_the_agents(hooks: Calling, clos
     assert hooks.kept == [b""], "a call with nothing to say is a call, too"
 
 
-def test_a_reader_that_went_away_is_no_concern_of_the_agents(hooks: Calling) -> None:
+def test_a_reader_that_went_away_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
     _pack(hooks, "/", "x" * (1 << 19))
     command = spool.hook_command(sys.executable, HOOK, "claude", "SessionStart", hooks.keep).removesuffix(" || :")
     done = subprocess.run(["bash", "-c", f"{command} </dev/null | true; exit ${{PIPESTATUS[0]}}"], env=hooks.environment())
     assert done.returncode == 0 and len(hooks.names) == 1
 
 
-def test_no_home_no_user_and_a_folder_that_is_gone_are_no_concern_of_the_agents(hooks: Calling, tmp_path: Path) -> None:
+def test_no_home_no_user_and_a_folder_that_is_gone_are_no_concern_of_the_agents(hooks: HookCalls, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     program = f"cd {gone} && rmdir {gone} && exec {' '.join(START)} claude Stop"
@@ -270,7 +218,7 @@ def test_no_home_no_user_and_a_folder_that_is_gone_are_no_concern_of_the_agents(
     assert "FileNotFoundError" in next(hooks.temp.iterdir()).read_text()
 
 
-def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: Calling, tmp_path: Path) -> None:
+def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: HookCalls, tmp_path: Path) -> None:
     """Observed: exit code 2 means block, and 2 is what a Python says that can't find its file."""
     for python, file in ((sys.executable, str(tmp_path / "no hook.py")), (str(tmp_path / "no python"), HOOK)):
         command = spool.hook_command(python, file, "claude", "Stop", hooks.keep)
@@ -279,7 +227,7 @@ def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: Calling, tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: Calling, number: signal.Signals) -> None:
+def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: HookCalls, number: signal.Signals) -> None:
     """Observed: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
@@ -292,7 +240,7 @@ def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: Calling, numb
     assert hooks.kept == [PAYLOAD]
 
 
-def test_an_agent_that_leaves_its_end_open_is_not_waited_for_long(hooks: Calling) -> None:
+def test_an_agent_that_leaves_its_end_open_is_not_waited_for_long(hooks: HookCalls) -> None:
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
     child.stdin.write(PAYLOAD)
@@ -307,7 +255,7 @@ def test_an_agent_that_leaves_its_end_open_is_not_waited_for_long(hooks: Calling
 # -- the trace of what went wrong
 
 
-def test_the_trace_never_follows_a_link_waits_for_a_pipe_or_grows_without_end(hooks: Calling, tmp_path: Path) -> None:
+def test_the_trace_never_follows_a_link_waits_for_a_pipe_or_grows_without_end(hooks: HookCalls, tmp_path: Path) -> None:
     """X1: in a temp folder others may have put anything under that name."""
     trace = hooks.temp / f"dreamkeep-hook-{os.getuid()}.problems"
     other = tmp_path / "other"
@@ -333,7 +281,7 @@ def test_the_trace_never_follows_a_link_waits_for_a_pipe_or_grows_without_end(ho
 
 
 @pytest.mark.parametrize("how", ["1", "yes", "file"])
-def test_the_kill_switch_makes_it_do_nothing_but_hear_the_agent_out(hooks: Calling, how: str) -> None:
+def test_the_kill_switch_makes_it_do_nothing_but_hear_the_agent_out(hooks: HookCalls, how: str) -> None:
     """D27: and so do children of ours, which have it set."""
     environment = hooks.environment() if how == "file" else hooks.environment(DREAMKEEP_OFF=how)
     os.mkdir(hooks.keep)
@@ -349,7 +297,7 @@ def test_the_kill_switch_makes_it_do_nothing_but_hear_the_agent_out(hooks: Calli
     assert hooks.names == [] and not os.path.exists(f"{hooks.keep}/state/drain.log")
 
 
-def test_a_kill_switch_that_is_zero_is_off(hooks: Calling) -> None:
+def test_a_kill_switch_that_is_zero_is_off(hooks: HookCalls) -> None:
     hooks.call(environment=hooks.environment(DREAMKEEP_OFF="0"))
     assert len(hooks.names) == 1
 
@@ -357,7 +305,7 @@ def test_a_kill_switch_that_is_zero_is_off(hooks: Calling) -> None:
 # -- packs
 
 
-def _pack(hooks: Calling, folder: str, text: str, name: str = "one.md") -> None:
+def _pack(hooks: HookCalls, folder: str, text: str, name: str = "one.md") -> None:
     packs = Path(hooks.keep) / "state" / "packs"
     packs.mkdir(parents=True, exist_ok=True)
     (packs / name).write_text(text)
@@ -379,20 +327,20 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("agent", "event"), FORMS)
-def test_a_pack_is_said_in_the_agents_own_form(hooks: Calling, agent: str, event: str) -> None:
+def test_a_pack_is_said_in_the_agents_own_form(hooks: HookCalls, agent: str, event: str) -> None:
     _pack(hooks, "/home/dev", TEXT)
     said = json.dumps({"session_id": "a", "cwd": "/home/dev/work", "extra": {"is_first_turn": True}}).encode()
     assert json.loads(hooks.call(agent, event, said).stdout) == FORMS[agent, event]
     assert hooks.kept == [said]
 
 
-def test_kimi_gets_the_text_itself(hooks: Calling) -> None:
+def test_kimi_gets_the_text_itself(hooks: HookCalls) -> None:
     """Observed: any stdout is used, even `{}`."""
     _pack(hooks, "/", TEXT)
     assert hooks.call("kimi", "SessionStart").stdout.decode() == TEXT
 
 
-def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: Calling, fake: list[str]) -> None:
+def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: HookCalls, fake: list[str]) -> None:
     """Observed: `{}` became part of Claude's compaction instructions and a Kimi message."""
     everywhere = ["SessionStart", "sessionStart", "pre_llm_call", "PreCompact", "UserPromptSubmit", "Stop", "on_session_start"]
     for agent in ("claude", "kimi", "hermes", "copilot"):
@@ -407,13 +355,13 @@ def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: Calling, fak
         assert hooks.call("kimi", event, hook=fake).stdout == b""
 
 
-def test_hermes_is_told_at_the_first_turn_only(hooks: Calling) -> None:
+def test_hermes_is_told_at_the_first_turn_only(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     for first, answer in ((b'{"extra": {"is_first_turn": false}}', b""), (b"{}", b"")):
         assert hooks.call("hermes", "pre_llm_call", first).stdout == answer
 
 
-def test_the_nearest_folders_pack_is_said(hooks: Calling) -> None:
+def test_the_nearest_folders_pack_is_said(hooks: HookCalls) -> None:
     for n, folder in enumerate(("/", "/home/dev/work/", "/home/dev", "/home/dev/work/sub")):
         _pack(hooks, folder, f"pack {n}", f"{n}.md")
     said = hooks.call(event="SessionStart").stdout
@@ -423,7 +371,7 @@ def test_the_nearest_folders_pack_is_said(hooks: Calling) -> None:
 @pytest.mark.parametrize(
     "index", ["/\t../../secret\n", "/\t/etc/hostname\n", "/\t.hidden\n", "/ no tab\n", "\0\n", "/\tnone.md\n", "\xff\t\n", ""]
 )
-def test_an_index_that_is_nonsense_says_nothing(hooks: Calling, index: str) -> None:
+def test_an_index_that_is_nonsense_says_nothing(hooks: HookCalls, index: str) -> None:
     _pack(hooks, "/x", "y")
     Path(f"{hooks.keep}/state/packs/index").write_text(index)
     Path(f"{hooks.keep}/state/packs/.hidden").write_text("hidden")
@@ -433,20 +381,20 @@ def test_an_index_that_is_nonsense_says_nothing(hooks: Calling, index: str) -> N
 
 
 @pytest.mark.parametrize("said", [b"", b"garbage", b"[]", b'{"cwd": 7}', b'{"session_id":"a"}'])
-def test_a_payload_without_a_folder_means_the_one_the_hook_runs_in(hooks: Calling, said: bytes, tmp_path: Path) -> None:
+def test_a_payload_without_a_folder_means_the_one_the_hook_runs_in(hooks: HookCalls, said: bytes, tmp_path: Path) -> None:
     _pack(hooks, str(tmp_path.resolve()), "here")
     assert b"here" in hooks.call(event="SessionStart", said=said, cwd=tmp_path).stdout
     assert hooks.call(event="SessionStart", said=said, cwd="/").stdout == b""
 
 
-def test_a_pack_is_said_even_when_the_spool_is_broken(hooks: Calling) -> None:
+def test_a_pack_is_said_even_when_the_spool_is_broken(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     Path(f"{hooks.keep}/spool").write_text("a file")
     assert hooks.call(event="SessionStart").stdout
     assert len(hooks.problems) == 1
 
 
-def test_also_then_it_is_the_pack_of_the_folder_and_none_for_a_session_that_goes_on(hooks: Calling) -> None:
+def test_also_then_it_is_the_pack_of_the_folder_and_none_for_a_session_that_goes_on(hooks: HookCalls) -> None:
     _pack(hooks, "/", "everywhere", "all.md")
     _pack(hooks, "/home/dev", TEXT)
     Path(f"{hooks.keep}/spool").write_text("a file")
@@ -501,7 +449,7 @@ ENDS = ["Stop", "SessionEnd", "AfterAgent", "agentStop", "sessionEnd", "on_sessi
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_end_of_a_turn_starts_a_drainer_that_nothing_of_the_agent_can_hold_or_kill(
-    hooks: Calling, fake: list[str], tmp_path: Path
+    hooks: HookCalls, fake: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "orjson.py").write_text("raise SystemExit('captured code must never run')")
     (tmp_path / "dreamkeep.py").write_text("raise SystemExit('captured code must never run')")
@@ -536,19 +484,19 @@ def test_the_end_of_a_turn_starts_a_drainer_that_nothing_of_the_agent_can_hold_o
 
 
 @pytest.mark.parametrize("event", ENDS)
-def test_a_drainer_is_started_at_every_kind_of_end(hooks: Calling, fake: list[str], event: str) -> None:
+def test_a_drainer_is_started_at_every_kind_of_end(hooks: HookCalls, fake: list[str], event: str) -> None:
     hooks.call("x", event, hook=fake)
     _wait_for(Path(hooks.keep, "done").exists)
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PreToolUse", "PostToolUse", "PreCompress", "SessionStart"])
-def test_no_drainer_is_started_in_the_middle_of_a_turn(hooks: Calling, fake: list[str], event: str) -> None:
+def test_no_drainer_is_started_in_the_middle_of_a_turn(hooks: HookCalls, fake: list[str], event: str) -> None:
     hooks.call("gemini", event, hook=fake)
     time.sleep(0.3)
     assert not Path(hooks.keep, "started").exists() and not Path(hooks.keep, "done").exists()
 
 
-def test_while_one_drains_no_other_one_is_started(hooks: Calling, fake: list[str]) -> None:
+def test_while_one_drains_no_other_one_is_started(hooks: HookCalls, fake: list[str]) -> None:
     host = RealHost()
     Path(hooks.keep, "state").mkdir(parents=True)
     handle = host.open_lock(f"{hooks.keep}/state/drain.lock")
@@ -562,7 +510,7 @@ def test_while_one_drains_no_other_one_is_started(hooks: Calling, fake: list[str
     assert len(hooks.names) == 2
 
 
-def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_command(hooks: Calling) -> None:
+def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_command(hooks: HookCalls) -> None:
     """C4: hook, spool, detached drainer, journal."""
     answer = json.dumps({"session_id": "a", "cwd": "/home/dev/work", "last_assistant_message": "Because."}).encode()
     hooks.call()
@@ -578,7 +526,7 @@ def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_comm
         assert (turn["prompt"], turn["state"]) == ("why?", "completed")
 
 
-def test_what_a_hook_said_that_nobody_understands_is_kept_and_doctor_shows_it(hooks: Calling) -> None:
+def test_what_a_hook_said_that_nobody_understands_is_kept_and_doctor_shows_it(hooks: HookCalls) -> None:
     """C4: it disturbs no agent; but whoever looks is told. No words at all are no such thing."""
     for said in (b"", b"{}"):
         hooks.call(event="SessionEnd", said=said)
@@ -600,7 +548,7 @@ def _loaded(hook: list[str]) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()[1:]}
 
 
-def test_a_hook_loads_no_module_that_an_empty_python_does_not(hooks: Calling) -> None:
+def test_a_hook_loads_no_module_that_an_empty_python_does_not(hooks: HookCalls) -> None:
     """Each would be a file to find, read and run, at every call."""
     nothing = _loaded([sys.executable, "-I", "-S", "-c", "pass"])
     assert _loaded([*START, "claude", "UserPromptSubmit", hooks.keep]) == nothing
@@ -614,7 +562,7 @@ def test_a_hook_loads_no_module_that_an_empty_python_does_not(hooks: Calling) ->
     assert not any("dreamkeep" in name for name in nothing)
 
 
-def test_only_a_pack_is_worth_a_parser(hooks: Calling) -> None:
+def test_only_a_pack_is_worth_a_parser(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     assert "json" in _loaded([*START, "claude", "SessionStart", hooks.keep])
     assert "json" not in _loaded([*START, "claude", "PreToolUse", hooks.keep])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-from collections import Counter
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -13,86 +11,28 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.agents.contract import Source
-from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.capture.sources.content import cuts
 from dreamkeep.capture.sources.copying import operations
-from dreamkeep.event import Ids
-from dreamkeep.host import RealHost, make_folders
+from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.writers import JournalWriters
+from tests.helpers.claude_home import (
+    SID,
+    capture_transcript,
+    captured_bytes,
+    captured_lines,
+    home_with,
+    ingest,
+    record,
+    shown_texts,
+    write_transcript,
+)
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
-
-SID = "5f0c2d1e-0000-4000-8000-000000000001"
-
-
-def record(n: int, text: str = "", **more: Any) -> bytes:
-    """One of Claude's lines: odd ones are prompts, even ones are answers."""
-    role = "user" if n % 2 else "assistant"
-    said = text or f"{'question' if n % 2 else 'answer'} {n}"
-    message: dict[str, Any] = {"role": role, "content": said if n % 2 else [{"type": "text", "text": said}]}
-    if role == "assistant":
-        message.update(id=f"msg_{n}", model="m", stop_reason="end_turn")
-    line = {
-        "parentUuid": f"u{n - 1}" if n > 1 else None,
-        "isSidechain": False,
-        "type": role,
-        "message": message,
-        "uuid": f"u{n}",
-        "timestamp": f"2026-11-01T10:{n // 60 % 60:02d}:{n % 60:02d}.000Z",
-        "sessionId": SID,
-        "cwd": "/home/dev/shop",
-        "version": "2.1.325",
-        **more,
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
-def home_with(tmp_path: Path, data: bytes, sid: str = SID) -> tuple[Path, Path]:
-    home = tmp_path / "home"
-    file = home / ".claude" / "projects" / "-home-dev-shop" / f"{sid}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(data)
-    return home, file
-
-
-def ingest(keep: Keep, home: Path, **more: Any) -> list[Any]:
-    return list(keep.ingest(home=home, agents=["claude"], **more))
-
-
-def said(keep: Keep, sid: str = SID) -> list[str]:
-    return [m["text"] for m in keep.show(f"claude:{sid}")["messages"]]
-
-
-def raw(keep: Keep, sid: str = SID) -> bytes:
-    folder = f"{keep.root}/{folder_of(f'claude:{sid}')}"
-    [name] = [n for n in source_bytes.sources(RealHost(), folder) if n.startswith("main")]
-    return b"".join(source_bytes.lines(RealHost(), folder, name))
+from tests.helpers.hosts import CountingHost
 
 
 def journal_bytes(keep: Keep) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in Path(keep.root, "journal").rglob("*.jsonl")}
-
-
-class CountingHost(RealHost):
-    """Remembers what was opened and how many bytes of it were read."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-        self.bytes: Counter[str] = Counter()
-        self._names: dict[int, str] = {}
-
-    def open_read(self, path: str) -> int:
-        handle = super().open_read(path)
-        self.opened.append(path)
-        self._names[handle] = path
-        return handle
-
-    def read(self, handle: int, size: int, offset: int) -> bytes:
-        found = super().read(handle, size, offset)
-        self.bytes[self._names.get(handle, "")] += len(found)
-        return found
 
 
 def test_a_second_ingest_adds_nothing_and_opens_nothing(tmp_path: Path) -> None:
@@ -123,8 +63,8 @@ def test_only_what_is_new_is_read(tmp_path: Path) -> None:
         [one] = ingest(keep, home)
         assert (one.state, one.new_bytes) == ("grew", len(record(4000) + record(4001)))
         assert host.bytes[str(file)] < 64 << 10 < file.stat().st_size
-        assert raw(keep) == file.read_bytes()
-        assert len(said(keep)) == 4001
+        assert captured_bytes(keep) == file.read_bytes()
+        assert len(shown_texts(keep)) == 4001
 
 
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
@@ -139,11 +79,11 @@ def test_a_transcript_cut_at_every_byte_and_then_finished_gives_each_record_once
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
         for size, whole in wholes.items():
-            assert raw(keep, f"cut-{size}") == whole[:size]
+            assert captured_bytes(keep, f"cut-{size}") == whole[:size]
             home_with(tmp_path, whole, f"cut-{size}")
         assert {one.state for one in ingest(keep, home)} == {"grew"}
         for size, whole in wholes.items():
-            assert raw(keep, f"cut-{size}") == whole
+            assert captured_bytes(keep, f"cut-{size}") == whole
             shown = keep.show(f"claude:cut-{size}")
             assert [m["text"] for m in shown["messages"]] == ["question 1", "answer 2"], size
             assert "odd" not in shown
@@ -158,8 +98,8 @@ def test_a_transcript_that_is_read_byte_by_byte_is_the_same_as_in_one_go(tmp_pat
             ingest(keep, home)
         file.write_bytes(whole)
         ingest(keep, home)
-        assert raw(keep) == whole
-        assert said(keep) == ["question 1", "Grüße, 世界, \u2028 und \U0001f600", "question 3"]
+        assert captured_bytes(keep) == whole
+        assert shown_texts(keep) == ["question 1", "Grüße, 世界, \u2028 und \U0001f600", "question 3"]
 
 
 @pytest.mark.parametrize(
@@ -180,19 +120,19 @@ def test_what_an_agent_does_to_its_file_is_noticed_and_loses_nothing(what: str, 
     home, file = home_with(tmp_path, old)
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
-        before = said(keep)
+        before = shown_texts(keep)
         file.write_bytes(change(old))
         assert [one.state for one in ingest(keep, home)] == [what]
-        assert set(before) - set(said(keep)) <= ({"answer 4"} if b"ANSWER" in change(old) else set())
-        assert raw(keep) == change(old)
+        assert set(before) - set(shown_texts(keep)) <= ({"answer 4"} if b"ANSWER" in change(old) else set())
+        assert captured_bytes(keep) == change(old)
         folder = f"{keep.root}/{folder_of(f'claude:{SID}')}"
         [name] = source_bytes.sources(RealHost(), folder)
         assert b"".join(source_bytes.lines(RealHost(), folder, name, 1)) == old
         with file.open("ab") as grows:
             grows.write(record(11))
         ingest(keep, home)
-        assert raw(keep) == change(old) + record(11)
-        assert said(keep)[-1] == "question 11" or not change(old).endswith(b"\n")
+        assert captured_bytes(keep) == change(old) + record(11)
+        assert shown_texts(keep)[-1] == "question 11" or not change(old).endswith(b"\n")
         assert [one.new_events for one in ingest(keep, home, again=True)] == [0]
 
 
@@ -207,7 +147,7 @@ def test_a_rewritten_file_costs_only_what_is_new_in_it(tmp_path: Path) -> None:
             old = record(1000 + round_) + old
             file.write_bytes(old)
             ingest(keep, home)
-            assert raw(keep) == old
+            assert captured_bytes(keep) == old
         assert sum(map(len, journal_bytes(keep).values())) < size + 20_000
 
 
@@ -219,15 +159,15 @@ def test_a_file_that_was_replaced_or_removed_and_put_back_is_noticed(tmp_path: P
         other.write_bytes(record(1) + record(4, "from another file") + record(5))
         os.replace(other, file)
         assert [one.state for one in ingest(keep, home)] == ["replaced"]
-        assert said(keep) == ["question 1", "answer 2", "from another file", "question 5"]
+        assert shown_texts(keep) == ["question 1", "answer 2", "from another file", "question 5"]
         kept = file.read_bytes()
         file.unlink()
         assert [(one.state, one.session) for one in ingest(keep, home)] == [("vanished", f"claude:{SID}")]
         assert ingest(keep, home) == []
-        assert len(said(keep)) == 4
+        assert len(shown_texts(keep)) == 4
         file.write_bytes(kept + record(6))
         assert [one.state for one in ingest(keep, home)] == ["grew"]
-        assert said(keep)[-1] == "answer 6"
+        assert shown_texts(keep)[-1] == "answer 6"
 
 
 def test_a_file_that_was_only_moved_is_not_read_again(tmp_path: Path) -> None:
@@ -244,7 +184,7 @@ def test_a_file_that_was_only_moved_is_not_read_again(tmp_path: Path) -> None:
         with elsewhere.open("ab") as grows:
             grows.write(record(50))
         ingest(keep, home)
-        assert len(said(keep)) == 50
+        assert len(shown_texts(keep)) == 50
 
 
 def test_one_bad_source_is_reported_and_the_rest_go_on(tmp_path: Path) -> None:
@@ -258,10 +198,10 @@ def test_one_bad_source_is_reported_and_the_rest_go_on(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "keep") as keep:
         found = {Path(one.path).stem: one for one in ingest(keep, home)}
         assert found[SID].state == "new"
-        assert said(keep) == ["question 1"]
+        assert shown_texts(keep) == ["question 1"]
         for n in range(5):
             assert found[f"bad-{n}"].state == "new"
-            assert raw(keep, f"bad-{n}") == (file.parent / f"bad-{n}.jsonl").read_bytes()
+            assert captured_bytes(keep, f"bad-{n}") == (file.parent / f"bad-{n}.jsonl").read_bytes()
 
 
 def test_what_a_power_cut_left_in_a_transcript_is_read_around_and_reported(tmp_path: Path) -> None:
@@ -271,9 +211,9 @@ def test_what_a_power_cut_left_in_a_transcript_is_read_around_and_reported(tmp_p
     home, _ = home_with(tmp_path, data)
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
-        assert said(keep) == ["question 1", "answer 2", "question 3", "answer 4", "question 5"]
+        assert shown_texts(keep) == ["question 1", "answer 2", "question 3", "answer 4", "question 5"]
         assert [odd["kind"] for odd in keep.show(SID)["odd"]["first"]] == ["nul", "torn", "unreadable"]
-        assert raw(keep) == data
+        assert captured_bytes(keep) == data
 
 
 def test_a_deleted_session_stays_deleted_until_it_is_undeleted(tmp_path: Path) -> None:
@@ -290,7 +230,7 @@ def test_a_deleted_session_stays_deleted_until_it_is_undeleted(tmp_path: Path) -
         assert keep.sessions() == []
         keep.undelete(SID)
         assert [one.state for one in ingest(keep, home)] == ["new"]
-        assert len(said(keep)) == 3
+        assert len(shown_texts(keep)) == 3
 
 
 @pytest.mark.parametrize("pattern", ["/home/dev", "*/shop", "/home/dev/shop", "*.claude*"])
@@ -371,8 +311,8 @@ def test_two_ingests_at_once_add_nothing_twice(tmp_path: Path) -> None:
         assert worker.exitcode == 0
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
-        assert raw(keep) == file.read_bytes()
-        assert said(keep) == [f"{'question' if n % 2 else 'answer'} {n}" for n in range(1, 400)]
+        assert captured_bytes(keep) == file.read_bytes()
+        assert shown_texts(keep) == [f"{'question' if n % 2 else 'answer'} {n}" for n in range(1, 400)]
 
 
 def test_power_cut_at_every_step_of_an_ingest_keeps_every_record_once() -> None:
@@ -380,51 +320,23 @@ def test_power_cut_at_every_step_of_an_ingest_keeps_every_record_once() -> None:
     for loss in LOSSES:
         for at in count(1):
             host = FragileHost()
-            _write(host, whole[:900])
-            _capture(host)
-            _write(host, whole)
+            write_transcript(host, whole[:900])
+            capture_transcript(host)
+            write_transcript(host, whole)
             host.plan(at, "cut")
             try:
-                _capture(host)
+                capture_transcript(host)
                 cut = False
             except PowerCut:
                 cut = True
             host = host.reboot(loss, at)
             for _ in range(2):
-                _capture(host)
-            found = _read(host)
+                capture_transcript(host)
+            found = captured_lines(host)
             assert b"".join(found) == whole, (loss, at)
             if not cut:
                 assert at > 5
                 break
-
-
-FOLDER = "/h/.claude/projects/-x"
-
-
-def _write(host: FragileHost, data: bytes) -> None:
-    """The agent's file, safely on disk: here only our own writing is in danger."""
-    make_folders(host, FOLDER)
-    path = f"{FOLDER}/{SID}.jsonl"
-    handle = host.open_append(path) if host.stat(path) else host.create(path)
-    host.write(handle, data[host.end(handle) :])
-    host.sync(handle)
-    host.close(handle)
-    host.sync_folder(FOLDER)
-
-
-def _capture(host: FragileHost) -> None:
-    ids = Ids(host.now, host.random)
-    journals = JournalWriters(host, "/keep", ids)
-    found = Ingest(host, "/keep", journals, ids)
-    assert [one.problem for one in found.run([Source("claude", f"{FOLDER}/{SID}.jsonl", session=SID)])] == [None]
-    journals.close()
-
-
-def _read(host: FragileHost) -> list[bytes]:
-    folder = f"/keep/{folder_of(f'claude:{SID}')}"
-    [name] = source_bytes.sources(host, folder)
-    return source_bytes.lines(host, folder, name)
 
 
 def test_a_session_that_ended_goes_on_only_when_a_turn_begins_after_its_end(tmp_path: Path) -> None:
@@ -494,12 +406,12 @@ def test_a_cold_journal_is_small_still_exact_and_goes_on(tmp_path: Path) -> None
         assert keep.compress(everything=True) == 1
         cold = sum(p.stat().st_size for p in Path(keep.root, "journal").rglob("*.zst"))
         assert cold < 0.35 * file.stat().st_size
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
         other.session(SID, agent="claude").title("and once more")
         with file.open("ab") as grows:
             grows.write(record(200))
         ingest(keep, home)
-        assert raw(keep) == file.read_bytes()
-        assert len(said(keep)) == 200
+        assert captured_bytes(keep) == file.read_bytes()
+        assert len(shown_texts(keep)) == 200
         assert keep.summary(f"claude:{SID}").title == "and once more"
         assert keep.show(SID)["faults"] == []

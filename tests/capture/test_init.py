@@ -34,8 +34,8 @@ from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import RealHost, make_folders, read_file
-from tests.capture.test_jsonedit import objects, written
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
+from tests.helpers.json_texts import json_objects, json_text
 
 AGENTS = known_agents()
 HOOK = "/opt/dreamkeep/lib/dreamkeep/capture/hook.py"
@@ -498,7 +498,7 @@ groups = st.lists(
 hook_tables = st.dictionaries(st.sampled_from(["Stop", "SessionStart", "AfterTool", "Other"]), groups, min_size=1, max_size=3)
 
 
-@given(objects, st.none() | hook_tables, groups, st.randoms(use_true_random=False))
+@given(json_objects, st.none() | hook_tables, groups, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_whatever_the_settings_say_only_ours_comes_and_goes(
     value: dict[str, Any], hooks: Any, late: list[Any], chance: random.Random
@@ -509,7 +509,7 @@ def test_whatever_the_settings_say_only_ours_comes_and_goes(
     syntax = Syntax(comments=True)
     edit = Json("gemini", HOOK, syntax, handlers, "mcpServers", program.server_entry())
     before = {**value, **({"hooks": hooks} if hooks else {})}
-    text = written(before, chance, comments=False, unit=chance.choice(["  ", "\t"]), eol=chance.choice(["\n", "\r\n"]))
+    text = json_text(before, chance, comments=False, unit=chance.choice(["  ", "\t"]), eol=chance.choice(["\n", "\r\n"]))
     installed = edit.install(text.encode())
     assert edit.install(installed.data).data == installed.data
     assert edit.commands(installed.data).keys() == handlers.keys()

@@ -15,52 +15,20 @@ from hypothesis import strategies as st
 from dreamkeep.capture.setup import jsonedit
 from dreamkeep.capture.setup.jsonedit import STRICT, Syntax
 from dreamkeep.capture.setup.text import UnreadableFile
+from tests.helpers.json_texts import json_objects, json_text
 
 JSONC = Syntax(comments=True, last_comma=True)
 ENTRY = {"hooks": [{"type": "command", "command": "x y", "timeout": 10}]}
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8) | st.just("// no /* comment */"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=12,
-)
-objects = st.dictionaries(st.text(max_size=6).filter(lambda k: k not in ("hooks", "mcp")), values, max_size=4)
 
-
-def written(value: Any, chance: random.Random, comments: bool, indent: str = "", unit: str = "  ", eol: str = "\n") -> str:
-    """A value as somebody might have typed it: on one line or many, with comments and commas wherever they may be."""
-
-    def gap() -> str:
-        if not comments:
-            return chance.choice(["", "", " "])
-        return chance.choice(["", "", " ", " /* , } ] */ ", f"// it's {{ \" ,{eol}{indent}", eol])
-
-    if not isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=chance.random() < 0.5)
-    inner = indent + unit
-    many = chance.random() < 0.6
-    start = eol + inner if many else ""
-    entries = []
-    pairs = value.items() if isinstance(value, dict) else ((None, v) for v in value)
-    for key, entry in pairs:
-        text = written(entry, chance, comments, inner, unit, eol)
-        entries.append(text if key is None else f"{json.dumps(key)}{gap()}:{gap()}{text}")
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    if not entries:
-        return opening + gap() + closing
-    last = chance.choice([",", ""]) if comments else ""
-    body = ",".join(f"{gap()}{start}{entry}{gap()}" for entry in entries)
-    return opening + body + last + gap() + (eol + indent if many else "") + closing
-
-
-@given(objects, st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["  ", "\t", "    ", ""]), st.booleans())
+@given(json_objects, st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["  ", "\t", "    ", ""]), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_what_is_added_can_be_taken_away_to_the_last_byte(
     value: dict[str, Any], chance: random.Random, comments: bool, unit: str, crlf: bool
 ) -> None:
     syntax = JSONC if comments else Syntax()
     eol = "\r\n" if crlf else "\n"
-    text = written(value, chance, comments, "", unit, eol) + chance.choice(["", eol])
+    text = json_text(value, chance, comments, "", unit, eol) + chance.choice(["", eol])
     assert jsonedit.value_of(text, jsonedit.parse(text, syntax)) == value
     added = jsonedit.append(text, ("hooks", "Stop"), ENTRY, syntax)
     assert jsonedit.value_of(added, jsonedit.parse(added, syntax)) == {**value, "hooks": {"Stop": [ENTRY]}}
@@ -78,10 +46,10 @@ def test_what_is_added_can_be_taken_away_to_the_last_byte(
         assert jsonedit.remove(added, ("hooks",), syntax) == text
 
 
-@given(objects, st.randoms(use_true_random=False))
+@given(json_objects, st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
 def test_taking_any_one_member_away_leaves_the_others_as_they_are(value: dict[str, Any], chance: random.Random) -> None:
-    text = written(value, chance, True)
+    text = json_text(value, chance, True)
     for key in value:
         left = jsonedit.remove(text, (key,), JSONC)
         assert jsonedit.value_of(left, jsonedit.parse(left, JSONC)) == {k: v for k, v in value.items() if k != key}

@@ -15,8 +15,7 @@ from dreamkeep.host import DiskSpace, RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import goose
 from tests.agents.suite import assert_rejoined
-from tests.capture.test_ingest import SID, home_with, ingest, raw, record, said
-from tests.capture.test_quota import talk
+from tests.helpers.claude_home import SID, captured_bytes, home_with, ingest, random_records, record, shown_texts
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -162,14 +161,14 @@ def test_an_honest_compressed_transcript_meets_no_limit(tmp_path: Path) -> None:
 
 
 def test_a_source_brings_so_much_a_day_and_goes_on_the_next_one(tmp_path: Path) -> None:
-    home, file = home_with(tmp_path, talk(60, 100_000))
+    home, file = home_with(tmp_path, random_records(60, 100_000))
     home_with(tmp_path, record(1, "another"), "other")
     host = Machine()
     states = []
     for _ in range(4):
         with limited(tmp_path / "keep", host, source_mb_per_day=2) as keep:
             found = {one.session: one for one in ingest(keep, home)}
-            assert said(keep, "other") == ["another"]
+            assert shown_texts(keep, "other") == ["another"]
             one = found[f"claude:{SID}"]
             states.append(one.state)
             assert one.new_bytes < 5 * MIB
@@ -181,17 +180,17 @@ def test_a_source_brings_so_much_a_day_and_goes_on_the_next_one(tmp_path: Path) 
     with limited(tmp_path / "keep", host) as keep:
         ingest(keep, home)
         assert keep.status()["paused"] == []
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
     assert states[:2] == ["paused", "paused"]
 
 
 def test_a_raised_limit_of_a_day_reads_on_at_once(tmp_path: Path) -> None:
-    home, file = home_with(tmp_path, talk(60, 100_000))
+    home, file = home_with(tmp_path, random_records(60, 100_000))
     with limited(tmp_path / "keep", source_mb_per_day=1) as keep:
         assert [one.state for one in ingest(keep, home)] == ["paused"]
     with limited(tmp_path / "keep", source_mb_per_day=0) as keep:
         assert [one.state for one in ingest(keep, home)] == ["grew"]
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
 
 
 def test_a_file_that_is_rewritten_much_larger_waits_before_any_of_it_is_read(tmp_path: Path) -> None:
@@ -247,7 +246,7 @@ def test_below_the_reserve_transcripts_wait_and_sessions_of_python_go_on(tmp_pat
         assert not space["ok"] and "no transcripts are imported" in space["what"] and "reserve_mb" in space["next"]
         host.free = 20 * GIB
         assert [one.state for one in ingest(keep, home)] == ["new"]
-        assert said(keep) == ["hello"]
+        assert shown_texts(keep) == ["hello"]
         assert next(check for check in keep.doctor() if check["check"] == "space")["ok"]
     host.free = GIB
     with limited(tmp_path / "keep", host, reserve_mb=500) as keep:

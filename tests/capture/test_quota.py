@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
-from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,11 @@ from dreamkeep.event import Event
 from dreamkeep.host import FolderEntry, RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import hermes
-from tests.capture.test_ingest import SID, CountingHost, home_with, ingest, raw, record
+from tests.helpers.claude_home import SID, captured_bytes, home_with, ingest, random_records, record
+from tests.helpers.hosts import CountingHost
 
 MIB = 1 << 20
 OTHER = "5f0c2d1e-0000-4000-8000-000000000002"
-
-
-def talk(count: int, size: int, sid: str = SID, seed: int = 1) -> bytes:
-    """Records that hardly get smaller by compression."""
-    chance = random.Random(seed)
-    said = [b64encode(chance.randbytes(size * 3 // 4)).decode() for _ in range(count)]
-    return b"".join(record(n, text, sessionId=sid, uuid=f"{sid[-1]}{n}") for n, text in enumerate(said, 1))
 
 
 def limited(root: Path, megabytes: float, **more: Any) -> Keep:
@@ -47,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def full(tmp_path: Path, root: Path) -> Path:
     """A keep of 0.4 MiB, and its home."""
-    home, _ = home_with(tmp_path, talk(20, 20_000))
+    home, _ = home_with(tmp_path, random_records(20, 20_000))
     with Keep.open(root) as keep:
         assert [one.state for one in ingest(keep, home)] == ["new"]
     forget_index(root)
@@ -138,17 +130,17 @@ def test_without_a_quota_nobody_measures(tmp_path: Path, root: Path) -> None:
 def test_above_the_quota_new_bytes_of_transcripts_wait_and_say_why(full: Path, root: Path) -> None:
     with (full / ".claude/projects/-home-dev-shop" / f"{SID}.jsonl").open("ab") as grows:
         grows.write(record(21, "more"))
-    home_with(full.parent, talk(2, 100, OTHER), OTHER)
+    home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     home_with(full.parent, b"", "nothing-in-it")
     with limited(root, 0.1) as keep:
-        before = raw(keep)
+        before = captured_bytes(keep)
         found = {one.session: one for one in ingest(keep, full) if one.state != "empty"}
         assert {one.state for one in found.values()} == {"paused"}
         assert set(found) == {f"claude:{SID}", f"claude:{OTHER}"}
         for one in found.values():
             assert (one.new_bytes, one.new_events) == (0, 0)
             assert one.problem and all(word in one.problem for word in ("0.1 MiB", "quota_mb", "delete", "move"))
-        assert raw(keep) == before
+        assert captured_bytes(keep) == before
         assert [one.id for one in keep.sessions()] == [f"claude:{SID}"]
 
 
@@ -156,7 +148,7 @@ def test_when_there_is_room_again_it_goes_on_exactly_where_it_stood(full: Path, 
     file = full / ".claude/projects/-home-dev-shop" / f"{SID}.jsonl"
     with file.open("ab") as grows:
         grows.write(record(21, "half a line")[:-20])
-    home_with(full.parent, talk(2, 100, OTHER), OTHER)
+    home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     with limited(root, 0.1) as keep:
         assert [one.state for one in ingest(keep, full)] == ["paused", "paused"]
     with file.open("ab") as grows:
@@ -165,15 +157,15 @@ def test_when_there_is_room_again_it_goes_on_exactly_where_it_stood(full: Path, 
         found = {one.session: (one.state, one.new_bytes) for one in ingest(keep, full)}
         assert found == {
             f"claude:{SID}": ("grew", len(record(21, "half a line"))),
-            f"claude:{OTHER}": ("new", len(talk(2, 100, OTHER))),
+            f"claude:{OTHER}": ("new", len(random_records(2, 100, OTHER))),
         }
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
         assert [one.new_events for one in ingest(keep, full)] == [0, 0]
 
 
 def test_a_session_that_is_deleted_makes_room_at_once(full: Path, root: Path) -> None:
     with limited(root, 0.1) as keep:
-        home_with(full.parent, talk(2, 100, OTHER), OTHER)
+        home_with(full.parent, random_records(2, 100, OTHER), OTHER)
         assert [one.state for one in ingest(keep, full)] == ["unchanged", "paused"]
         keep.delete(SID)
         Path(keep.root, "index.sqlite").unlink()
@@ -184,19 +176,19 @@ def test_a_long_transcript_is_read_until_the_keep_is_full_and_from_there_on_late
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "_APPEND", 10_000)
-    home, file = home_with(tmp_path, talk(60, 20_000))
+    home, file = home_with(tmp_path, random_records(60, 20_000))
     with limited(root, 0.5) as keep:
         [one] = ingest(keep, home)
         assert one.state == "paused"
         assert 100_000 < one.new_bytes < file.stat().st_size
-        assert raw(keep) == file.read_bytes()[: one.new_bytes]
+        assert captured_bytes(keep) == file.read_bytes()[: one.new_bytes]
         assert measure(RealHost(), str(root)) < 0.8 * MIB  # a frame more, at most
         [again] = ingest(keep, home)
         assert (again.state, again.new_bytes) == ("paused", 0)
     with limited(root, 100) as keep:
         [rest] = ingest(keep, home)
         assert (rest.state, rest.new_bytes) == ("grew", file.stat().st_size - one.new_bytes)
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
 
 
 def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +196,14 @@ def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, mon
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     fork = "0a000000-0000-4000-8000-00000000000f"
     own = record(30, "its own way", timestamp="2026-11-02T10:00:00.000Z", uuid="f1", sessionId=fork)
-    home_with(full.parent, talk(20, 20_000).replace(SID.encode(), fork.encode()) + own + talk(20, 20_000, fork, 2), fork)
+    home_with(
+        full.parent,
+        random_records(20, 20_000).replace(SID.encode(), fork.encode()) + own + random_records(20, 20_000, fork, 2),
+        fork,
+    )
     with limited(root, 0.45) as keep:
         [one] = [one for one in ingest(keep, full) if one.session == f"claude:{fork}"]
-        assert one.state == "paused" and one.new_bytes >= len(talk(20, 20_000))
+        assert one.state == "paused" and one.new_bytes >= len(random_records(20, 20_000))
     shown = []
     for place in (root, full.parent / "other"):
         with limited(place, 100) as keep:
@@ -220,11 +216,11 @@ def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, mon
 def test_a_rewritten_file_is_taken_whole_or_not_at_all(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pause nobody would know any more which lines are old."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
-    new = talk(20, 20_000, seed=3)
-    home, file = home_with(full.parent, new + talk(20, 20_000))
+    new = random_records(20, 20_000, seed=3)
+    home, file = home_with(full.parent, new + random_records(20, 20_000))
     with limited(root, 0.45) as keep:
         assert [(one.state, one.new_bytes) for one in ingest(keep, home)] == [("rewritten", len(new))]
-        assert raw(keep) == file.read_bytes()
+        assert captured_bytes(keep) == file.read_bytes()
 
 
 def test_what_is_known_of_a_source_is_not_taken_for_all_of_it_behind_a_pause(
@@ -232,7 +228,7 @@ def test_what_is_known_of_a_source_is_not_taken_for_all_of_it_behind_a_pause(
 ) -> None:
     """The audit relies on it: a bad line before the pause would be overlooked."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
-    home, file = home_with(full.parent, talk(20, 20_000) + b"no record\n" + talk(20, 20_000, seed=2))
+    home, file = home_with(full.parent, random_records(20, 20_000) + b"no record\n" + random_records(20, 20_000, seed=2))
     with limited(root, 0.45) as keep:
         assert [one.state for one in ingest(keep, home)] == ["paused"]
     with limited(root, 100) as keep:
@@ -245,7 +241,7 @@ def test_what_can_be_compressed_is_before_anything_waits(tmp_path: Path, root: P
     home, _ = home_with(tmp_path, b"".join(record(n, "the same words again " * 1000) for n in range(1, 40)))
     with limited(root, 0.4) as keep:
         assert [one.state for one in ingest(keep, home)] == ["new"]
-        home_with(tmp_path, talk(2, 100, OTHER), OTHER)
+        home_with(tmp_path, random_records(2, 100, OTHER), OTHER)
         forget_index(root)
         assert measure(RealHost(), str(root)) > 0.4 * MIB
         assert [one.state for one in ingest(keep, home)] == ["unchanged", "new"]
@@ -262,7 +258,7 @@ def test_compressing_that_fails_is_told_and_everything_else_goes_on(full: Path, 
 
 
 def test_what_is_left_out_by_intent_does_not_wait(full: Path, root: Path) -> None:
-    home_with(full.parent, talk(2, 100, OTHER), OTHER)
+    home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     with Keep.open(root) as keep:
         ingest(keep, full)
         keep.delete(OTHER)
@@ -290,7 +286,7 @@ def test_rows_of_a_database_wait_and_come_exactly(full: Path, root: Path, tmp_pa
 
 def test_hooks_tap_and_python_go_on_in_a_full_keep(full: Path, root: Path) -> None:
     """They can't be got back."""
-    home_with(full.parent, talk(2, 100, OTHER), OTHER)
+    home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     transcript = full / ".claude/projects/-home-dev-shop" / f"{OTHER}.jsonl"
     payload = {"session_id": OTHER, "cwd": "/w", "prompt": "to a hook", "transcript_path": str(transcript)}
     words = [sys.executable, "-I", "-S", hook.__file__, "claude", "UserPromptSubmit", str(root)]
@@ -312,7 +308,7 @@ def test_hooks_tap_and_python_go_on_in_a_full_keep(full: Path, root: Path) -> No
 def test_status_doctor_and_ingest_say_it(full: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "keep.toml").write_text("[retention]\nquota_mb = 0.1\n")
     for n in range(3):
-        home_with(full.parent, talk(2, 100, f"{OTHER[:-1]}{n + 2}"), f"{OTHER[:-1]}{n + 2}")
+        home_with(full.parent, random_records(2, 100, f"{OTHER[:-1]}{n + 2}"), f"{OTHER[:-1]}{n + 2}")
     keep = ["--keep", str(root)]
     assert main([*keep, "ingest", "--home", str(full), "--agent", "claude"]) == 1
     out = capsys.readouterr().out
@@ -350,7 +346,7 @@ class Hurried(CountingHost):
 
 
 def test_a_watcher_tells_once_what_waits_opens_it_no_more_and_takes_it_when_there_is_room(full: Path, root: Path) -> None:
-    home_with(full.parent, talk(2, 100, OTHER), OTHER)
+    home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     waiting = str(full / ".claude/projects/-home-dev-shop" / f"{OTHER}.jsonl")
     host = Hurried()
     told: list[tuple[str, str]] = []

@@ -9,13 +9,12 @@ import random
 import re
 import shutil
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,12 +35,13 @@ from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
 from tests.agents.hermes_webui import said as web_said
 from tests.agents.webui_home import Web
-from tests.capture.test_hook import Calling
-from tests.capture.test_ingest import SID, home_with, ingest, record
-from tests.capture.test_tap import Tapped
 from tests.conftest import Ran
 from tests.helpers.agent_samples import load_generator
+from tests.helpers.claude_home import SID, home_with, ingest, record
+from tests.helpers.hook_calls import HookCalls
+from tests.helpers.leaks import every_byte, leaks
 from tests.helpers.secrets import INNOCENT, Planted, planted
+from tests.helpers.tapped import Tapped
 
 HOST = RealHost()
 SESSION = f"claude:{SID}"
@@ -57,23 +57,6 @@ def root(tmp_path: Path) -> str:
     place.mkdir(mode=0o700)
     (place / "keep.toml").write_text("[capture]\nredact_raw = true\n")
     return str(place)
-
-
-def every_byte(root: str) -> Iterator[tuple[str, bytes]]:
-    """Of each file of a keep, unpacked where it is packed."""
-    for folder, _, names in os.walk(root):
-        for name in names:
-            data = Path(folder, name).read_bytes()
-            if name.endswith(".zst"):
-                data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
-            yield f"{folder}/{name}", data
-
-
-def leaks(root: str, *secrets: str) -> list[tuple[str, str]]:
-    forms = {
-        form for secret in secrets for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
-    }
-    return [(path, form) for path, data in every_byte(root) for form in forms if form.encode() in data]
 
 
 def faults(keep: Keep, home: Path, **how: Any) -> list[str]:
@@ -291,7 +274,7 @@ def test_a_blob_is_masked_where_it_reads_like_a_text_and_nowhere_else() -> None:
 
 
 def test_what_a_hook_hears_is_masked(tmp_path: Path, root: str) -> None:
-    calling = Calling(tmp_path)
+    calling = HookCalls(tmp_path)
     assert calling.keep == root
     payload = {"session_id": "a", "cwd": "/home/dev/work", "prompt": SAYS}
     calling.call(said=json.dumps(payload).encode())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,40 +17,9 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.session.folders import LINK, PUSH, REMOTE, WORKTREE, printed_remotes
 from tests.conftest import Ran
+from tests.helpers.claude_home import Transcripts
 
 HERE = os.uname().nodename
-
-
-class Transcripts:
-    """A home with Claude's transcripts; each `write` is one session."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.count = 0
-
-    def write(self, *places: tuple[str, str], commands: tuple[tuple[str, str], ...] = ()) -> str:
-        """A session that says one thing in each (folder, branch), then runs commands in the last one: (command, its output)."""
-        self.count += 1
-        id = f"5f0c2d1e-0000-4000-8000-{self.count:012d}"
-        lines: list[dict[str, Any]] = []
-
-        def say(role: str, content: object, cwd: str, branch: str, **more: Any) -> None:
-            n = len(lines)
-            about = {"cwd": cwd, "gitBranch": branch, "sessionId": id, "uuid": f"{id}-{n}", "type": role, "version": "2.1.325"}
-            at = f"2026-11-01T10:{self.count % 60:02d}:{n:02d}.000Z"
-            message = {"role": role, "content": content, **more}
-            lines.append({**about, "parentUuid": f"{id}-{n - 1}" if n else None, "timestamp": at, "message": message})
-
-        for cwd, branch in places:
-            say("user", f"look at the pelicans in {cwd}", cwd, branch)
-        for command, output in commands:
-            call = {"type": "tool_use", "id": f"t{len(lines)}", "name": "Bash", "input": {"command": command}}
-            say("assistant", [call], *places[-1], id=f"m{len(lines)}", model="m")
-            say("user", [{"type": "tool_result", "tool_use_id": call["id"], "content": output}], *places[-1])
-        file = self.home / ".claude" / "projects" / f"-p{self.count}" / f"{id}.jsonl"
-        file.parent.mkdir(parents=True)
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return f"claude:{id}"
 
 
 @pytest.fixture

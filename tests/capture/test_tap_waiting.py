@@ -25,8 +25,8 @@ from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session.raw import unpack
-from tests.capture.test_tap import Tapped, folders, journaled, wait_for
 from tests.helpers.faults import LOSSES, FragileHost, cut_at_every_step
+from tests.helpers.tapped import Tapped, folders, journaled, wait_for
 
 ROOT = "/k"
 HERE = "acp:here"

@@ -25,7 +25,7 @@ from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.memory import Memory
 from tests.agents.suite import assert_rejoined
-from tests.capture.test_ingest import home_with, ingest, record
+from tests.helpers.claude_home import home_with, ingest, record
 
 ROOT, ANNA, BERT = 0, 1000, 1001
 

@@ -1,7 +1,8 @@
-"""Hosts on the real disk that notice when a file is opened to be read: to remember it, or to refuse."""
+"""Hosts on the real disk that notice when a file is opened for reading: they remember, count or refuse it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import BinaryIO
 
 from dreamkeep.host import RealHost
@@ -32,3 +33,23 @@ class Watching(Noticing):
 
     def parts(self) -> list[str]:
         return [path for path in self.opened if ".jsonl" in path]
+
+
+class CountingHost(RealHost):
+    """Remembers what was opened and how many bytes of it were read."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.bytes: Counter[str] = Counter()
+        self._names: dict[int, str] = {}
+
+    def open_read(self, path: str) -> int:
+        handle = super().open_read(path)
+        self.opened.append(path)
+        self._names[handle] = path
+        return handle
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        found = super().read(handle, size, offset)
+        self.bytes[self._names.get(handle, "")] += len(found)
+        return found

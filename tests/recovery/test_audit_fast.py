@@ -14,7 +14,7 @@ from dreamkeep import Keep
 from dreamkeep.host import Look, RealHost
 from dreamkeep.index import part_fingerprints
 from dreamkeep.journal import parts
-from tests.capture.test_ingest import home_with
+from tests.helpers.claude_home import home_with
 from tests.helpers.faults import FragileHost
 from tests.recovery.test_audit import World
 from tests.recovery.test_audit_sources import LINES, audit, classes, ingest

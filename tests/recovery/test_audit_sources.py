@@ -22,7 +22,8 @@ from dreamkeep.recovery.audit.compare_source import without_blanks
 from dreamkeep.recovery.audit.sources import audit_sources
 from dreamkeep.recovery.faults import Fault
 from tests.agents import gemini, hermes
-from tests.capture.test_ingest import CountingHost, home_with, record
+from tests.helpers.claude_home import home_with, record
+from tests.helpers.hosts import CountingHost
 
 SID = "5f0c2d1e-0000-4000-8000-0000000000{:02d}"
 LINES = b"".join(record(n) for n in range(1, 9))

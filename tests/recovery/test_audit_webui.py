@@ -17,7 +17,7 @@ from dreamkeep.recovery.audit.sources import audit_sources
 from dreamkeep.recovery.faults import CLASSES, Fault
 from tests.agents import hermes_webui as sample
 from tests.agents.webui_home import T0, Web, talk
-from tests.capture.test_ingest import CountingHost
+from tests.helpers.hosts import CountingHost
 from tests.recovery.test_audit_sources import tree
 
 SID = "20260512_081500_a1b2c3"

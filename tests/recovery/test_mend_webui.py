@@ -23,7 +23,7 @@ from dreamkeep.recovery.repair.context import RepairContext
 from dreamkeep.recovery.repair.ledger import Ledger
 from tests.agents.hermes_webui import document, said
 from tests.agents.webui_home import T0, Web, talk
-from tests.capture.test_ingest import home_with
+from tests.helpers.claude_home import home_with
 from tests.helpers.faults import FragileHost, cut_at_every_step
 from tests.paths import SHARED
 from tests.recovery.test_audit_sources import HARM as SOURCE_HARM

@@ -19,7 +19,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery.snapshot import importing, merge
-from tests.capture.test_ingest import SID, home_with, record
+from tests.helpers.claude_home import SID, home_with, record
 
 HOST = RealHost()
 FONT = "We must never use zebrafont in the quuxpanel because it leaks."
