@@ -17,7 +17,7 @@ from dreamkeep.memory import alike, note
 from dreamkeep.memory.insight import Insight, Quote
 from dreamkeep.memory.memory import Memory, fold
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.score import days_between, moment, newest_of, score
+from dreamkeep.memory.score import days_between, epoch_seconds, newest_of, score
 
 NOW = "2027-01-01T00:00:00Z"
 
@@ -46,7 +46,7 @@ class World:
     def event(self, kind: str, at: str = NOW, /, **body: Any) -> None:
         self._n += 1
         self.memory.apply(Event(f"e-{self._n}", kind, at, body))
-        assert self.memory.strange == 0
+        assert self.memory.malformed == 0
 
     def dream(self, *insights: Insight, run: str = "r") -> list[Decision]:
         for one in insights:
@@ -637,9 +637,13 @@ def test_a_rest_of_the_keep_costs_no_worth() -> None:
     assert score(noted(), day(1)) == score(noted(first_at=day(50), last_at=day(50)), day(50))
 
 
-def test_moments() -> None:
-    assert moment("nonsense") is None and moment(None) is None and moment("") is None
-    assert moment("2026-01-01T00:00:00Z") == moment("2026-01-01T01:00:00+01:00") == moment("2026-01-01 00:00:00")
+def test_times_in_any_zone_are_comparable_and_what_is_no_time_is_none() -> None:
+    assert epoch_seconds("nonsense") is None and epoch_seconds(None) is None and epoch_seconds("") is None
+    assert (
+        epoch_seconds("2026-01-01T00:00:00Z")
+        == epoch_seconds("2026-01-01T01:00:00+01:00")
+        == epoch_seconds("2026-01-01 00:00:00")
+    )
     assert days_between(day(0), day(10)) == 10 and days_between(None, day(1)) == 0
     assert newest_of([day(3), None, day(5), "x", "2099-01-01T00:00:00Z"], NOW) == day(5)
     assert newest_of([]) is None
@@ -658,7 +662,7 @@ def test_what_is_old_only_beside_a_run_that_is_undone_is_young_again(others: boo
     assert journal.memory.insights[suggested.id].state == "expired"
     journal.undo("r1")
     memory = journal.memory
-    assert memory.insights[suggested.id].state == ("expired" if others else "suggested") and not memory.strange
+    assert memory.insights[suggested.id].state == ("expired" if others else "suggested") and not memory.malformed
     assert [one.state for one in memory.notes.values() if one.text == suggested.text] == ([] if others else ["active"])
     assert plan(memory, list(memory.insights.values()), now=NOW, run="again") == []
 

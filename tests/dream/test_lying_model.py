@@ -305,7 +305,7 @@ def test_an_item_of_a_shared_request_rests_on_one_session(server: Server, tmp_pa
         assert report["processed"] == 2 and [kind for kind, _ in server.asked].count("read") == 1
         [note] = keep.notes()
         assert note["text"] == "Use tabs and spaces together." and [quote["session"] for quote in note["evidence"]] == [one]
-        assert memory(keep).said_in(two) == []
+        assert memory(keep).insights_of_session(two) == []
         assert_grounded(keep)
 
 

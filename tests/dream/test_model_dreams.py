@@ -122,7 +122,7 @@ def test_small_sessions_of_one_project_share_one_request(server: Server, tmp_pat
         shown = [asked for kind, asked in server.asked if kind == "read"]
         assert [asked.count("please remember") for asked in shown] == [9, 3]
         for name in "abcd":
-            [found] = memory(keep).said_in(f"python:{name}")
+            [found] = memory(keep).insights_of_session(f"python:{name}")
             assert found.evidence[0].session == f"python:{name}"
         assert_grounded(keep)
 

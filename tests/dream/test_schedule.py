@@ -16,13 +16,13 @@ from dreamkeep.dream.schedule import (
     may_retry,
     waiting,
 )
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed
+from dreamkeep.memory.dreams import COMPLETED, FAILED, PENDING, RUNNING, DreamProgress
 
 NOW = "2026-03-10T12:00:00Z"
 
 
-def one(session: str = "s", **more: object) -> Dreamed:
-    return Dreamed(session, **{"finished": 10, "completion_at": "2026-03-10T00:00:00Z", **more})  # type: ignore[arg-type]
+def one(session: str = "s", **more: object) -> DreamProgress:
+    return DreamProgress(session, **{"finished": 10, "completion_at": "2026-03-10T00:00:00Z", **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def one(session: str = "s", **more: object) -> Dreamed:
         (one(status=PENDING, read=10, finished=20), False, "eligible"),
     ],
 )
-def test_each_session_is_said_to_be_what_it_is(of: Dreamed | None, running: bool, said: str) -> None:
+def test_each_session_is_said_to_be_what_it_is(of: DreamProgress | None, running: bool, said: str) -> None:
     """M1 D10: a failed one is not plainly eligible; D11: one that died in the middle is taken up again; D20."""
     assert eligibility(of, max_attempts=5, running=running) == said
 
@@ -51,7 +51,7 @@ def test_what_waits_is_oldest_completion_first() -> None:
     assert [x.session for x in waiting(found, max_attempts=5)] == ["b", "a"]
 
 
-def asked(found: list[Dreamed], **more: object) -> tuple[bool, str]:
+def asked(found: list[DreamProgress], **more: object) -> tuple[bool, str]:
     given = {"now": NOW, "last_success_at": None, "session_count": 5, "time_hours": 24.0, **more}
     said = due(found, **given)  # type: ignore[arg-type]
     assert said.waiting == len(found) and said.why

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.event import Event, Kind
-from dreamkeep.memory import life, note
+from dreamkeep.memory import dreams, note
 from dreamkeep.memory.insight import TYPES, insight_id, note_id
-from dreamkeep.memory.memory import _ACTS, Memory, fold
+from dreamkeep.memory.memory import _HANDLERS, Memory, fold
 
 _count = iter(range(10**9))
 
@@ -49,9 +49,8 @@ def test_the_same_event_again_changes_nothing() -> None:
 
 
 def rows(memory: Memory) -> dict[tuple[str, str], Any]:
-    return {
-        (table, id): memory._row(table, id) for table in ("insights", "notes", "tasks", "dreamed") for id in memory._table(table)
-    }
+    tables = ("insights", "notes", "tasks", "dreamed")
+    return {(table, id): row.as_json() for table in tables for id, row in getattr(memory, table).items()}
 
 
 def test_a_note_shows_all_that_it_rests_on_and_when_that_was_said() -> None:
@@ -91,9 +90,9 @@ def test_an_undone_run_never_was_and_later_ones_stay_where_they_do_not_rest_on_i
 
 def test_an_undoing_that_comes_later_says_that_the_fold_must_begin_again() -> None:
     memory = fold([insight("i-1", run="r-1")])
-    assert not memory.stale
+    assert not memory.needs_refold
     memory.apply(event(Kind.DREAM_UNDONE, run="r-1"))
-    assert memory.stale
+    assert memory.needs_refold
 
 
 def test_a_rejected_insight_takes_along_the_note_that_rests_on_it_alone() -> None:
@@ -116,19 +115,19 @@ def test_a_session_is_dreamed_in_ranges_and_a_run_that_died_is_not_believed() ->
     done = event(Kind.SESSION_COMPLETED, 1, session="s", seq=10, reason="ended")
     begun = event(Kind.DREAM_STARTED, 2, run="r-1", trigger="manual", sessions=[{"session": "s"}])
     memory = fold([done, done, begun])
-    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.RUNNING, 1, 0)
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (dreams.RUNNING, 1, 0)
     again = event(Kind.DREAM_STARTED, 3, run="r-2", trigger="manual", sessions=[{"session": "s"}])
     late = event(Kind.DREAM_READ, 4, run="r-1", session="s", upto=10, status="completed")
     memory = fold([done, begun, again, late])
-    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts) == (life.RUNNING, 2), "the first run lost its hold"
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts) == (dreams.RUNNING, 2), "the first run lost its hold"
     read = event(Kind.DREAM_READ, 5, run="r-2", session="s", upto=10, status="completed", artifacts=["i-1"])
     lost = fold([done, begun, again, read]).dreamed["s"]
-    assert (lost.status, lost.read) == (life.PENDING, 0), "the disk kept the end of what was written, and lost what it gave"
+    assert (lost.status, lost.read) == (dreams.PENDING, 0), "the disk kept the end of what was written, and lost what it gave"
     memory = fold([done, begun, again, insight("i-1"), read])
-    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.COMPLETED, 0, 10)
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (dreams.COMPLETED, 0, 10)
     more = event(Kind.SESSION_COMPLETED, 6, session="s", seq=20, reason="ended")
     memory = fold([done, begun, again, insight("i-1"), read, more])
-    assert (memory.dreamed["s"].status, memory.dreamed["s"].finished, memory.dreamed["s"].read) == (life.PENDING, 20, 10)
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].finished, memory.dreamed["s"].read) == (dreams.PENDING, 20, 10)
 
 
 def test_a_failure_keeps_its_reason_and_its_attempts() -> None:
@@ -139,11 +138,11 @@ def test_a_failure_keeps_its_reason_and_its_attempts() -> None:
         told.append(event(Kind.DREAM_STARTED, 2, run=f"r-{n}", trigger="manual", sessions=[{"session": "s"}]))
         told.append(event(Kind.DREAM_READ, 2, run=f"r-{n}", session="s", upto=4, status="failed", reason=f"why {n}"))
     found = fold(told).dreamed["s"]
-    assert (found.status, found.attempts, found.failure, found.read) == (life.FAILED, 3, "why 2", 4)
+    assert (found.status, found.attempts, found.failure, found.read) == (dreams.FAILED, 3, "why 2", 4)
     told.append(event(Kind.DREAM_STARTED, 3, run="r-9", trigger="manual", sessions=[{"session": "s"}]))
     told.append(event(Kind.DREAM_READ, 3, run="r-9", session="s", upto=6, status="pending"))
     found = fold(told).dreamed["s"]
-    assert (found.status, found.attempts, found.read) == (life.PENDING, 3, 6), "put off (no budget) is no failure"
+    assert (found.status, found.attempts, found.read) == (dreams.PENDING, 3, 6), "put off (no budget) is no failure"
 
 
 def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
@@ -157,7 +156,7 @@ def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
         event(Kind.DREAM_STARTED, run="r", trigger="t", sessions=7),
     ]
     memory = fold([*bad, *good, *bad])
-    assert memory.strange == 10 and rows(memory) == rows(fold(good))
+    assert memory.malformed == 10 and rows(memory) == rows(fold(good))
 
 
 def test_a_run_of_another_keep_that_died_does_not_take_up_again_what_was_read_here() -> None:
@@ -167,23 +166,25 @@ def test_a_run_of_another_keep_that_died_does_not_take_up_again_what_was_read_he
     read = event(Kind.DREAM_READ, run="r-1", session="s", upto=10, status="completed")
     theirs = event(Kind.DREAM_STARTED, run="r-2", trigger="manual", sessions=[{"session": "s"}])
     found = fold([done, ours, read, theirs]).dreamed["s"]
-    assert (found.status, found.attempts) == (life.COMPLETED, 0)
+    assert (found.status, found.attempts) == (dreams.COMPLETED, 0)
 
 
 def test_what_a_project_shows_follows_every_change() -> None:
     memory = fold([insight("i-1"), a_note("n-1", "i-1"), a_note("n-2", "i-1", project=""), a_note("n-3", "i-1", project="q")])
-    assert {one.id for one in memory.shown("p")} == {"n-1", "n-2"} and {one.id for one in memory.shown("")} == {"n-2"}
-    before = memory.mark("p"), memory.mark("q")
+    assert {one.id for one in memory.active_notes("p")} == {"n-1", "n-2"} and {one.id for one in memory.active_notes("")} == {
+        "n-2"
+    }
+    before = memory.page_fingerprint("p"), memory.page_fingerprint("q")
     memory.apply(event(Kind.NOTE_RETRACTED, id="n-1"))
-    assert {one.id for one in memory.shown("p")} == {"n-2"}
-    assert memory.mark("p") != before[0] and memory.mark("q") == before[1]
+    assert {one.id for one in memory.active_notes("p")} == {"n-2"}
+    assert memory.page_fingerprint("p") != before[0] and memory.page_fingerprint("q") == before[1]
 
 
 def test_no_body_of_any_kind_stops_the_fold() -> None:
     """M4: another program wrote into the journal, or a snapshot came from one."""
     values: list[Any] = [None, 7, "x", ["x"], {"x": []}, 10**400, float("inf")]
     names = ("run", "id", "session", "sessions", "seq", "upto", "status", "next", "insights", "evidence", "confidence", "report")
-    for kind in sorted(_ACTS):
+    for kind in sorted(_HANDLERS):
         for value in values:
             bodies = [{name: value} for name in names] + [dict.fromkeys((*names, "trigger", "type", "project", "path"), value)]
             memory = fold([insight("i-1"), *(Event("e", kind, at(1), body) for body in bodies), a_note("n-1", "i-1")])
@@ -257,7 +258,7 @@ def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told:
         for one in told[start:end]:
             memory.apply(one)
             done.append(one)
-        if memory.stale:
+        if memory.needs_refold:
             memory = fold(done, memory.undone)
             kept = {}
         for key, body in memory.changed().items():
@@ -277,7 +278,7 @@ def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(
     memory = fold(told)
     for project in ("", *{one.project for one in memory.notes.values()}):
         active = [one.id for one in memory.notes.values() if one.state == "active" and one.project in ("", project)]
-        assert sorted(one.id for one in memory.shown(project)) == sorted(active)
+        assert sorted(one.id for one in memory.active_notes(project)) == sorted(active)
     for id in memory.insights:
         resting = {one.id for one in memory.notes.values() if id in one.insights}
         assert resting <= set(memory.rests.get(id, {}).get("notes", ()))
@@ -285,7 +286,7 @@ def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(
 
 def test_every_kind_of_memory_is_heard() -> None:
     named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
-    assert named <= _ACTS.keys()
+    assert named <= _HANDLERS.keys()
 
 
 @settings(max_examples=300, deadline=None)
@@ -301,6 +302,6 @@ def test_rows_that_are_fetched_on_demand_give_what_all_rows_give(before: list[Ev
     for one in now:
         eager.apply(one)
         lazy.apply(one)
-    assert (lazy.changed(), lazy.stale, lazy.strange) == (eager.changed(), eager.stale, eager.strange)
+    assert (lazy.changed(), lazy.needs_refold, lazy.malformed) == (eager.changed(), eager.needs_refold, eager.malformed)
     for table in ("notes", "insights", "dreamed", "runs", "tasks", "pages"):
         assert dict(getattr(lazy, table).items()) == getattr(eager, table)

@@ -432,7 +432,7 @@ def test_five_hundred_sessions_later_the_pinned_and_the_strongest_are_on_the_pag
         if session == 0:
             wanda = next(one for one in memory.notes.values() if "Wanda" in one.text)
             tell(Kind.NOTE_PINNED, {"id": wanda.id})
-    assert memory.strange == 0 and len(memory.notes) > 500
+    assert memory.malformed == 0 and len(memory.notes) > 500
     made = render(memory.notes.values(), "p")
     shown = [memory.notes[id].text for id in made.notes]
     assert "ask Wanda before you touch the billing tables" in shown

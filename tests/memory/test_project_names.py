@@ -15,7 +15,7 @@ from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory.memory import Memory, fold
-from dreamkeep.memory.project import renamed
+from dreamkeep.memory.project import add_renaming
 from tests.conftest import Ran
 
 NAMES = st.sampled_from(["a", "b", "c", "d", ""])
@@ -50,7 +50,7 @@ def test_a_name_leads_to_one_that_was_not_given_up_and_following_agrees_with_sta
     names: dict[str, str] = {}
     followed = name  # as a row that is brought up to date with each step
     for was, now in steps:
-        names = renamed(names, was, now)
+        names = add_renaming(names, was, now)
         followed = names.get(followed, followed)
         assert not names.keys() & set(names.values())
         assert "" not in names and "" not in names.values()
@@ -73,11 +73,11 @@ def test_names_are_the_same_followed_step_by_step_and_told_from_the_beginning(st
         events.append(event)
         followed = Memory.load((*key, body) for key, body in rows_of(followed).items())
         followed.apply(event)
-        if followed.stale:
+        if followed.needs_refold:
             followed = fold(events)
     told = fold(events)
     assert rows_of(followed) == rows_of(told)
-    assert {one.project for one in told.tasks.values()} == {told.called(name) for name in "abcd"}
+    assert {one.project for one in told.tasks.values()} == {told.current_project(name) for name in "abcd"}
 
 
 def rows_of(memory: Memory) -> dict[tuple[str, str], Any]:

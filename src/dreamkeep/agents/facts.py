@@ -77,7 +77,7 @@ class MessageSaid(NamedTuple):
 
 
 class TurnBegan(NamedTuple):
-    """A turn began. `key`: the key of the message that is its prompt, where there is one (which comes in a `MessageSaid` of its own)."""
+    """A turn began. `key`: the key of the message that is its prompt, if there is one; it comes in a `MessageSaid` of its own."""
 
     turn: str
     prompt: str

@@ -20,9 +20,10 @@ from dreamkeep.dream.leases import Leases
 from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
+from dreamkeep.memory.dreams import DreamProgress, DreamRun
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.life import Dreamed, DreamRun
-from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.tables import DREAMED, INSIGHTS, PAGES, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ class Parts(NamedTuple):
 class Scope(NamedTuple):
     """What a run would read."""
 
-    sessions: tuple[Dreamed, ...]
+    sessions: tuple[DreamProgress, ...]
     trigger: str
     why: str
     waiting: int
@@ -185,7 +186,7 @@ class Dreaming:
         chosen = tuple(found if limit is None else found[:limit])
         return Scope(chosen, due.trigger if if_due else schedule.MANUAL, due.why, due.waiting)
 
-    def _told_of_leases(self, due: schedule.Due, held: Sequence[Dreamed], name: str) -> schedule.Due:
+    def _told_of_leases(self, due: schedule.Due, held: Sequence[DreamProgress], name: str) -> schedule.Due:
         """Where nothing is left to read: how many of those that wait somebody else is reading."""
         left = len(schedule.waiting(held, max_attempts=self._settings.max_attempts, backend=name))
         told = f"{left} waiting sessions are left to others: exported, or given to an agent that dreams"
@@ -322,7 +323,7 @@ class Dreaming:
             made["shelved"] = {"run": None, "notes": shelved[-1].body["report"]["notes"]["suggested"]}
         return made, before, run.memory
 
-    def given_up(self, memory: Memory | None = None, name: str = "") -> list[Dreamed]:
+    def given_up(self, memory: Memory | None = None, name: str = "") -> list[DreamProgress]:
         """What that backend failed at too often (when.py). `memory`: how far sessions were dreamed, if that is known."""
         life = memory or self._ask(_life)
         return schedule.given_up(life.dreamed.values(), max_attempts=self._settings.max_attempts, backend=name)
@@ -332,13 +333,13 @@ class Dreaming:
         return len(schedule.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
 
 
-def _named(sessions: Sequence[str], dreamed: Mapping[str, Dreamed], again: bool) -> list[Dreamed]:
+def _named(sessions: Sequence[str], dreamed: Mapping[str, DreamProgress], again: bool) -> list[DreamProgress]:
     """Those of the sessions that a user named which can be read, whatever was tried before. `again`: from their beginning."""
     wanted = schedule.from_start if again else schedule.asked_for
     return schedule.waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_END)
 
 
-def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:
+def _why_not(session: str, of: DreamProgress | None, held: frozenset[str], max_attempts: int) -> str:
     return "another process is reading it" if session in held else schedule.eligibility(of, max_attempts=max_attempts)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from dreamkeep.memory.life import FAILED, RUNNING, Dreamed
+from dreamkeep.memory.dreams import FAILED, RUNNING, DreamProgress
 
 ELIGIBLE, RETRY, NOT_COMPLETED = "eligible", "retry_after_failure", "not_completed"
 CONSOLIDATED, IS_RUNNING, POISONED = "already_consolidated", "running", "poisoned"
@@ -25,7 +25,7 @@ _FIRST_WAIT_S = 60.0
 _LONGEST_WAIT_S = 6 * 3600.0
 
 
-def eligibility(of: Dreamed | None, *, max_attempts: int, running: bool = False, backend: str = "") -> str:
+def eligibility(of: DreamProgress | None, *, max_attempts: int, running: bool = False, backend: str = "") -> str:
     """`running`: somebody holds the lock of dreams now; a session that is `running` without that was left by one who died.
     `backend`: who would be asked; "" for whoever failed."""
     if of is None or of.finished == 0:
@@ -39,7 +39,7 @@ def eligibility(of: Dreamed | None, *, max_attempts: int, running: bool = False,
     return RETRY if of.attempts else ELIGIBLE
 
 
-def may_retry(of: Dreamed, now: str) -> bool:
+def may_retry(of: DreamProgress, now: str) -> bool:
     """A failure is tried again, each time after a longer while; one who died was no failure of the session."""
     if of.status != FAILED or not of.attempts:
         return True
@@ -47,7 +47,9 @@ def may_retry(of: Dreamed, now: str) -> bool:
     return passed is None or passed >= min(_FIRST_WAIT_S * 2 ** (of.attempts - 1), _LONGEST_WAIT_S)
 
 
-def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = None, backend: str = "") -> list[Dreamed]:
+def waiting(
+    dreamed: Iterable[DreamProgress], *, max_attempts: int, now: str | None = None, backend: str = ""
+) -> list[DreamProgress]:
     """Oldest completion first. `now`: leave out what failed and is not to be tried again yet."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) in WAITING]
     if now is not None:
@@ -55,17 +57,17 @@ def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = 
     return sorted(found, key=lambda one: (one.completion_at or "", one.session))
 
 
-def asked_for(of: Dreamed) -> Dreamed:
+def asked_for(of: DreamProgress) -> DreamProgress:
     """As it is for who names it: what was read and taken back is to be read again."""
     return of if of.taken_back is None else of._replace(read=of.taken_back)
 
 
-def from_start(of: Dreamed) -> Dreamed:
+def from_start(of: DreamProgress) -> DreamProgress:
     """As it is for who wants all of it read again."""
     return of._replace(read=0, also=(), taken_back=None)
 
 
-def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = "") -> list[Dreamed]:
+def given_up(dreamed: Iterable[DreamProgress], *, max_attempts: int, backend: str = "") -> list[DreamProgress]:
     """What failed so often that nobody tries it by himself any more; what was tried last comes last."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) == POISONED]
     return sorted(found, key=lambda one: (one.last_attempt_at or "", one.session))
@@ -75,11 +77,11 @@ def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = ""
 TRY_AGAIN = "Retry one with `dreamkeep dream --session ID`, or all with another --backend"
 
 
-def reason(of: Dreamed) -> str:
+def reason(of: DreamProgress) -> str:
     return of.failure or "the dream crashed while reading it"
 
 
-def describe_given_up(found: Sequence[Dreamed]) -> str:
+def describe_given_up(found: Sequence[DreamProgress]) -> str:
     """What is given up, in words; "" for nothing."""
     if not found:
         return ""
@@ -98,7 +100,13 @@ class Due(NamedTuple):
 
 
 def due(
-    found: Sequence[Dreamed], *, now: str, last_success_at: str | None, session_count: int, time_hours: float, later: int = 0
+    found: Sequence[DreamProgress],
+    *,
+    now: str,
+    last_success_at: str | None,
+    session_count: int,
+    time_hours: float,
+    later: int = 0,
 ) -> Due:
     """`found`: what waits, oldest first. `later`: so many failed and are not to be tried again yet."""
     count = len(found)

@@ -28,11 +28,12 @@ from dreamkeep.index.heard_before import find_heard
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import note
+from dreamkeep.memory.dreams import COMPLETED, FAILED, PENDING, START, DreamProgress
 from dreamkeep.memory.insight import INBOX, REJECTED, USER, Insight, task_id
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, START, Dreamed
-from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
+from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE
-from dreamkeep.memory.score import no_later
+from dreamkeep.memory.score import earliest_time
+from dreamkeep.memory.tables import INSIGHTS, NOTES, RESTS, TASKS
 from dreamkeep.memory.task import OPEN, Task
 from dreamkeep.session.reading.digest import find_unheard
 from dreamkeep.session.reading.origin import LONGEST_LINE, SHORTEST_LINE
@@ -124,7 +125,7 @@ class SessionRun:
         self._parts = parts
         self._reader = ModelReader(parts.model, settings.chunk_tokens) if parts.model is not None else None
         #: Sessions whose turn comes after the one in hand.
-        self._following: Sequence[Dreamed] = ()
+        self._following: Sequence[DreamProgress] = ()
         self._name = name
         self._id = ids.new()
         self._started_at = rfc3339(host.now())
@@ -257,11 +258,11 @@ class SessionRun:
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
 
-    def _put_off(self, one: Dreamed, why: str) -> SessionResult:
+    def _put_off(self, one: DreamProgress, why: str) -> SessionResult:
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
         return SessionResult(one.session, PENDING, why, [read], Usage(), Counter())
 
-    def _leave_off(self, scope: Scope, left: Sequence[Dreamed]) -> None:
+    def _leave_off(self, scope: Scope, left: Sequence[DreamProgress]) -> None:
         """A user has stopped it: no session failed by that, nor was tried. What was read before is kept."""
         events: list[Event] = []
         for one, after in zip_longest(left, left[1:]):
@@ -271,7 +272,7 @@ class SessionRun:
 
     # -- one session
 
-    def _dream_session(self, one: Dreamed) -> SessionResult:
+    def _dream_session(self, one: DreamProgress) -> SessionResult:
         try:
             return self._dreamed(one) if self._reader is None else self._read_by_model(one, self._reader)
         except (DreamkeepError, OSError) as problem:
@@ -279,7 +280,7 @@ class SessionRun:
         except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
             return self._failed(one, f"{type(problem).__name__}: {problem}")
 
-    def _failed(self, one: Dreamed, why: str) -> SessionResult:
+    def _failed(self, one: DreamProgress, why: str) -> SessionResult:
         why = self._redact_reason(why)
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
         return SessionResult(one.session, FAILED, why, [read], Usage(), Counter())
@@ -288,7 +289,7 @@ class SessionRun:
         """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
         return self._parts.redact(why[:20_000])[:1000]
 
-    def _dreamed(self, one: Dreamed) -> SessionResult:
+    def _dreamed(self, one: DreamProgress) -> SessionResult:
         # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
         gone = self._is_deleted(one.session)
         found = None if gone else self._glance(lambda store: session_given(store, one) if _is_whole(store, one) else None)
@@ -297,7 +298,7 @@ class SessionRun:
             return self._failed(one, _GONE)
         summary, turns = found
         opened, task = self._task(summary, turns)
-        known = KnownInsights(found for found in self.memory.said_in(one.session) if not found.waits)
+        known = KnownInsights(found for found in self.memory.insights_of_session(one.session) if not found.waits)
         insights: list[Insight] = []
         usage, dropped, failure, heard = Usage(), Counter[str](), "", set[int]()
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
@@ -363,11 +364,11 @@ class SessionRun:
 
     # -- with a model
 
-    def _read_by_model(self, one: Dreamed, reader: ModelReader) -> SessionResult:
+    def _read_by_model(self, one: DreamProgress, reader: ModelReader) -> SessionResult:
         text = self._text(one, reader)
         if text is None:
             return self._failed(one, _GONE)
-        before, known = reader.model.spent, KnownInsights(self.memory.said_in(one.session))
+        before, known = reader.model.spent, KnownInsights(self.memory.insights_of_session(one.session))
         insights: list[Insight] = []
         dropped, failure, heard, shown, waits = Counter[str](), "", set[int](), list[tuple[int, ...]](), False
         # One that failed before is asked about by itself: it may be what spoils a shared request.
@@ -400,7 +401,7 @@ class SessionRun:
         upto, also = (one.finished, []) if len(heard) == len(shown) else _reach(shown, heard, one.read)
         return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also)
 
-    def _text(self, one: Dreamed, reader: ModelReader) -> SessionText | None:
+    def _text(self, one: DreamProgress, reader: ModelReader) -> SessionText | None:
         gone = self._is_deleted(one.session)
         found = None if gone else self._glance(lambda store: session_said(store, one) if _is_whole(store, one) else None)
         found = found or self._ask(lambda store: session_said(store, one))
@@ -495,7 +496,7 @@ class SessionRun:
 
     def _concluded(
         self,
-        one: Dreamed,
+        one: DreamProgress,
         opened: list[Event],
         insights: list[Insight],
         usage: Usage,
@@ -506,7 +507,7 @@ class SessionRun:
     ) -> SessionResult:
         # Its completion was recorded after all that it holds was captured.
         limits = one.completion_at, rfc3339(self._host.now())
-        insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
+        insights = [found._replace(said_at=earliest_time(found.said_at, *limits)) for found in insights]
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
         heard, now = self._heard(), rfc3339(self._host.now())
         if self._reader is None and not any(found.waits for found in insights):
@@ -555,12 +556,12 @@ class SessionRun:
 
     def _open_tasks(self, project: str, but: str, before: str = "") -> list[Task]:
         """`before`: only those that were there by then. What a dream opens meanwhile must not change what is asked."""
-        ours = (one for one in self.memory.tasks_of(project) if one.state == OPEN and one.id != but)
+        ours = (one for one in self.memory.tasks_of_project(project) if one.state == OPEN and one.id != but)
         open_ones = (one for one in ours if not before or (one.opened_at or "") <= before)
         return nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
-        known = [one for one in self.memory.of_task(task) if not one.waits]
+        known = [one for one in self.memory.insights_of_task(task) if not one.waits]
         return tuple((one.type, one.text) for one in known[-_INSIGHTS_GIVEN:])
 
     def _report(self, scope: Scope, why: str) -> dict[str, Any]:
@@ -623,13 +624,13 @@ def _line_of(insight: Insight, texts: Mapping[str, str]) -> str:
     return line[:LONGEST_LINE] if len(line) >= SHORTEST_LINE else ""
 
 
-def _is_whole(store: Store, one: Dreamed) -> bool:
+def _is_whole(store: Store, one: DreamProgress) -> bool:
     """Whether it is indexed as far as it is to be read: somebody may be building the index anew."""
     place = store.place(folder_of(one.session))
     return place is not None and place.session == one.session and place.position.seq >= one.finished
 
 
-def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:
+def session_given(store: Store, one: DreamProgress) -> tuple[Summary, list[TurnGiven]] | None:
     summary = store.session(one.session)
     if summary is None:
         return None
@@ -638,7 +639,7 @@ def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]]
     return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished, one.also)
 
 
-def session_said(store: Store, one: Dreamed) -> tuple[Summary, list[Message]] | None:
+def session_said(store: Store, one: DreamProgress) -> tuple[Summary, list[Message]] | None:
     summary = store.session(one.session)
     if summary is None:
         return None
@@ -661,7 +662,7 @@ def _since(before: Usage, now: Usage) -> Usage:
     return Usage(calls, tokens_in, tokens_out, now.usd - before.usd)
 
 
-def _listed(one: Dreamed, again: bool) -> dict[str, Any]:
+def _listed(one: DreamProgress, again: bool) -> dict[str, Any]:
     """`again`: from its beginning, or from where on an undone run had read it (`when.asked_for`)."""
     taken_back = one.taken_back is not None and one.read <= one.taken_back
     told = {"again": START} if again else {"again": True} if taken_back else {}
@@ -673,7 +674,7 @@ def _wordless(told: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, **({"reason": _GONE} if "reason" in told else {})}
 
 
-def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
+def _then(events: list[Event], after: DreamProgress | None) -> list[Event]:
     """With whose turn comes next, in the same append: whoever dies now has tried that one."""
     *others, read = events
     return events if after is None else [*others, read._replace(body={**read.body, "next": after.session})]

@@ -143,17 +143,17 @@ def _with_author(quotes: tuple[Quote, ...], author: str) -> tuple[Quote, ...]:
     return (quotes[0]._replace(author=USER), *quotes[1:])
 
 
-def normal(text: str) -> str:
+def normalise(text: str) -> str:
     """Two wordings that differ only in case, spaces or the stop at the end are one."""
     return " ".join(text.casefold().split()).rstrip(".!?;:, ")
 
 
 def insight_id(session: str, type: str, quote: str) -> str:
-    return f"i-{digest(session, type, normal(quote))[:16]}"
+    return f"i-{digest(session, type, normalise(quote))[:16]}"
 
 
 def note_id(project: str, kind: str, text: str) -> str:
-    return f"n-{digest(project, kind, normal(text))[:12]}"
+    return f"n-{digest(project, kind, normalise(text))[:12]}"
 
 
 def task_id(session: str) -> str:

@@ -85,6 +85,6 @@ class Note(NamedTuple):
             }
         )
 
-    def after(self, at: str, what: str, why: str, run: str = "", was: str = "", **changes: Any) -> Note:
+    def with_step(self, at: str, what: str, why: str, run: str = "", was: str = "", **changes: Any) -> Note:
         """The note after something happened to it."""
         return self._replace(**changes, history=(*self.history, NoteStep(at, what, why, run, was)))

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 BY_INGEST = "ingest"
 
 
-def pair(one: str, other: str) -> str:
+def pair_key(one: str, other: str) -> str:
     """Two projects as one key, whichever is named first."""
     return "\0".join(sorted((one, other)))
 
 
-def renamed(names: Mapping[str, str], was: str, now: str) -> dict[str, str]:
+def add_renaming(names: Mapping[str, str], was: str, now: str) -> dict[str, str]:
     """After `was` became `now`: renamed, or merged into it. Renaming something back gives up the other name."""
     was = names.get(was, was)
     if names.get(now, was) != was:

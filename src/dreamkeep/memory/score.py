@@ -47,25 +47,25 @@ def score(note: Note, newest: str | None, *, uses: int = 0) -> float:
 
 def newest_of(times: Iterable[str | None], now: str | None = None) -> str | None:
     """The newest of these that is not in the future: one record with a wrong clock does not make all others old."""
-    limit = moment(now) if now else None
-    known = [(at, text) for text in times if text and (at := moment(text)) is not None and (limit is None or at <= limit)]
+    limit = epoch_seconds(now) if now else None
+    known = [(at, text) for text in times if text and (at := epoch_seconds(text)) is not None and (limit is None or at <= limit)]
     return max(known, default=(0.0, None))[1]
 
 
-def no_later(said_at: str | None, *limits: str | None) -> str | None:
+def earliest_time(said_at: str | None, *limits: str | None) -> str | None:
     """The first of these times: nothing was said after it was captured, whatever its clock says."""
-    known = [(at, text) for text in (said_at, *limits) if text and (at := moment(text)) is not None]
-    return min(known, key=lambda one: one[0])[1] if moment(said_at) is not None else said_at
+    known = [(at, text) for text in (said_at, *limits) if text and (at := epoch_seconds(text)) is not None]
+    return min(known, key=lambda one: one[0])[1] if epoch_seconds(said_at) is not None else said_at
 
 
 def days_between(then: str | None, newest: str | None) -> float:
     """0 where one of them is not known."""
-    first, last = moment(then), moment(newest)
+    first, last = epoch_seconds(then), epoch_seconds(newest)
     return (last - first) / 86_400 if first is not None and last is not None else 0.0
 
 
 @lru_cache(maxsize=1 << 15)
-def moment(text: str | None) -> float | None:
+def epoch_seconds(text: str | None) -> float | None:
     """Seconds, so that times written differently can be compared. What is no time is None."""
     if not text:
         return None

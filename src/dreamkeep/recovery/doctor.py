@@ -14,7 +14,7 @@ from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.memory.memory import PAGES
+from dreamkeep.memory.tables import PAGES
 from dreamkeep.recovery.audit.dreams import left_alone
 from dreamkeep.recovery.delete.delete import ASIDE, INTENTS
 from dreamkeep.recovery.faults import counted

@@ -90,7 +90,8 @@ def resolve_session(context: KeepContext, text: str) -> str:
 def find_sessions_named(store: Store, text: str, gone: Iterable[str] = ()) -> list[str]:
     """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
     while an insight or a task still has words of it. `gone`: sessions whose journals are. None that is deleted."""
-    from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory
+    from dreamkeep.memory.memory import Memory
+    from dreamkeep.memory.tables import INSIGHTS, TASKS
 
     dead = store.tombstones()
     known = [one for one in store.matching(text) if text in _names(one) and one not in dead]
@@ -111,7 +112,7 @@ def _names(session: str) -> tuple[str, str]:
 def find_project(context: KeepContext, text: str) -> str:
     """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
     name = find_folder_project(context, text)
-    return context.ask_memory(lambda memory: memory.called(name)) if name and context.exists() else name
+    return context.ask_memory(lambda memory: memory.current_project(name)) if name and context.exists() else name
 
 
 def find_folder_project(context: KeepContext, text: str) -> str:

@@ -113,7 +113,7 @@ def project_offers(context: KeepContext) -> list[dict[str, str]]:
         id = f"p-{digest(one.source, one.into)[:12]}"
         return {"id": id, "from": one.source, "into": one.into, "why": one.why, "session": one.session, "seq": one.seq}
 
-    return [shown(one) for one in offers(_list_places(context), home=_find_home(), called=memory.called, apart=apart)]
+    return [shown(one) for one in offers(_list_places(context), home=_find_home(), called=memory.current_project, apart=apart)]
 
 
 def project_apart(context: KeepContext, project: str, other: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def correct_projects(context: KeepContext) -> list[dict[str, str]]:
             Disk(context.host, machine),
             machine=machine,
             home=_find_home(),
-            called=memory.called,
+            called=memory.current_project,
             settled=by_hand | undone,
         )
         found = [one for one in found if not memory.is_apart(one.was, one.now)]

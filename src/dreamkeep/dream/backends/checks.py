@@ -18,7 +18,7 @@ from dreamkeep.dream.backends import steps
 from dreamkeep.dream.backends.api import Answer, Given, GivenMessage, Proposal, TurnGiven, said_by
 from dreamkeep.dream.backends.tool_words import ToolWords
 from dreamkeep.errors import NoAnswer
-from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
+from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normalise
 from dreamkeep.session.messages import Message
 from dreamkeep.session.reading.own_answers import recalled
 from dreamkeep.session.reading.packs import without_packs
@@ -47,10 +47,10 @@ class KnownInsights:
 
     def add(self, insight: Insight) -> None:
         self._ids.add(insight.id)
-        self._texts.add((insight.type, normal(insight.text)))
+        self._texts.add((insight.type, normalise(insight.text)))
 
     def has(self, insight: Insight) -> bool:
-        return insight.id in self._ids or (insight.type, normal(insight.text)) in self._texts
+        return insight.id in self._ids or (insight.type, normalise(insight.text)) in self._texts
 
 
 def proposed(answer: object) -> list[object]:

@@ -29,7 +29,7 @@ from dreamkeep.memory.form import Term
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.score import days_between, moment
+from dreamkeep.memory.score import days_between, epoch_seconds
 
 ACTIVE, SUPERSEDED, ABSORBED, RETRACTED = "active", "superseded", "absorbed", "retracted"
 CLOSED, EXPIRED, BARRED, SILENT = "closed", "expired", "barred", "silent"
@@ -174,7 +174,7 @@ class _Planning:
                 yield other
 
     def _overdue(self) -> Iterable[Insight]:
-        newest = moment(self._newest)
+        newest = epoch_seconds(self._newest)
         if newest is None:
             return []
         # A little later than exactly: `_stale` decides.

@@ -19,9 +19,10 @@ from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.form import Term, form
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.memory import INSIGHTS, NOTES, Memory
+from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.score import moment
+from dreamkeep.memory.score import epoch_seconds
+from dreamkeep.memory.tables import INSIGHTS, NOTES
 
 SAID, FIX, LOOP = "said", "fix", "loop"
 #: How a user tells something outright.
@@ -73,7 +74,7 @@ def place(found: Insight) -> tuple[str, tuple[int, ...]]:
 
 def when(found: Insight) -> float:
     """What has no time was said before anything that has one."""
-    at = moment(found.said_at)
+    at = epoch_seconds(found.said_at)
     return at if at is not None else -1.0
 
 
@@ -115,7 +116,7 @@ class FactIndex:
 
     def _begin(self, memory: Memory) -> None:
         self.memory = memory
-        self._at = len(memory.log)
+        self._at = len(memory.change_log)
         #: What is told of before the memory has it; and who was seen last under each id.
         self._more: dict[str, Insight] = {}
         self._insights: dict[str, Insight] = dict(memory.insights.items())
@@ -133,8 +134,8 @@ class FactIndex:
         if memory is not self.memory or self._more.keys() - memory.insights.keys() - told.keys():
             self._begin(memory)  # another memory; or what we were told never came to be: all may be otherwise
         self._more = told
-        changed = dict.fromkeys(memory.log[self._at :])
-        self._at = len(memory.log)
+        changed = dict.fromkeys(memory.change_log[self._at :])
+        self._at = len(memory.change_log)
         # Frozen values: what is the same object has not changed.
         for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *told.values()):
             was = self._insights.get(now.id)
@@ -179,7 +180,7 @@ class _Waiting:
         self._late: list[str] = []
 
     def take(self, one: Insight) -> None:
-        at = moment(one.said_at)
+        at = epoch_seconds(one.said_at)
         if at is None:
             return
         heappush(self._ahead, (at, one.said_at or "", one.id))
@@ -188,7 +189,7 @@ class _Waiting:
 
     def newest(self, now: str) -> tuple[str, str] | None:
         """(when, the insight's id). Not in the future: one record with a wrong clock does not make all others old."""
-        limit = moment(now)
+        limit = epoch_seconds(now)
         while self._ahead and (limit is None or self._ahead[0][0] <= limit):
             found = heappop(self._ahead)
             self._newest = max(self._newest or found, found)
@@ -274,7 +275,7 @@ class _Project:
         ended = _ended_by_hand(one)
         if ended:
             hard = one.state == note.RETRACTED
-            self._bars[about].append(Bar(moment(ended.at) or 0.0, hard, one.state == note.CLOSED))
+            self._bars[about].append(Bar(epoch_seconds(ended.at) or 0.0, hard, one.state == note.CLOSED))
 
     def _home(self, one: Note) -> Fact:
         """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
@@ -284,10 +285,10 @@ class _Project:
         if edited:
             # The words that it had before are gone by the user's hand; also those of a run that was undone since.
             for was in {about for about in rests if about.key != own.key}:
-                self._bars[was].append(Bar(moment(edited.at) or 0.0, False))
+                self._bars[was].append(Bar(epoch_seconds(edited.at) or 0.0, False))
             for step in one.history:
                 if step.what == "edited" and step.was and (key := alike.key(step.was)) != own.key:
-                    self._bars[own._replace(key=key)].append(Bar(moment(step.at) or 0.0, False))
+                    self._bars[own._replace(key=key)].append(Bar(epoch_seconds(step.at) or 0.0, False))
             if one.state == note.ACTIVE:
                 self._take(as_said(one, edited))
             return own
@@ -349,7 +350,7 @@ def _passes(one: Insight, bar: Bar) -> bool:
         return False
     if bar.hard and one.source not in BY_HAND:
         return False
-    at = moment(one.said_at)
+    at = epoch_seconds(one.said_at)
     return at is not None and at > bar.at
 
 

@@ -16,8 +16,8 @@ from dreamkeep.dream.consolidate import fact_index
 from dreamkeep.dream.consolidate.consolidate import Decision
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
+from dreamkeep.memory.dreams import DreamRun
 from dreamkeep.memory.insight import REJECTED, Insight
-from dreamkeep.memory.life import DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 

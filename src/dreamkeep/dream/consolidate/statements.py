@@ -38,7 +38,7 @@ from dreamkeep.memory.insight import (
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.page import has_visible_text
-from dreamkeep.memory.score import moment, no_later
+from dreamkeep.memory.score import earliest_time, epoch_seconds
 from dreamkeep.secrets.redact import redact
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -146,7 +146,7 @@ def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGE
         text,
         where.project,
         (quote,) if quote else (),
-        no_later((said.at if said else None) or now, now),
+        earliest_time((said.at if said else None) or now, now),
         _QUOTED,
         CONFIRMED if author == USER else SUGGESTED,
         author,
@@ -159,7 +159,7 @@ def _suggestion(type: str, text: str, where: Ground, words: str, now: str) -> In
     """Its id is no other insight's: a dream that finds the same words in that session finds them for the first time."""
     place = where.session or f"{where.project} {now[:10]}"
     id = insight_id(f"{SUGGESTION}:{place}", type, f"{words}\0{text}")
-    at = no_later((where.said.at if where.said else None) or now, now)
+    at = earliest_time((where.said.at if where.said else None) or now, now)
     sure = _QUOTED if where.said else _ITS_WORD
     evidence = (where.quote,) if where.quote else ()
     return Insight(id, type, text, where.project, evidence, at, sure, SUGGESTED, AGENT, SUGGESTION, where.task)
@@ -212,10 +212,10 @@ def hand_at(memory: Memory, found: Note, text: str, at: str, now: str) -> str:
 
 def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Insight], now: str) -> str:
     """`instead_of`: what it takes the place of."""
-    limit = moment(now) or 0.0
+    limit = epoch_seconds(now) or 0.0
     times = [one.said_at for one in memory.insights.values() if one.project == said.project]
     times += [step.at for one in memory.notes.values() if one.project == said.project for step in one.history]
-    if all((moment(at) or 0.0) < limit for at in times):
+    if all((epoch_seconds(at) or 0.0) < limit for at in times):
         return said.said_at or now  # so it is, but for a wrong clock
     project, about = fact_index.FactIndex(memory, [said]).of(said.project), fact_index.fact(said)
     others = {*project.sharing(about), *project.rivals(about), *map(fact_index.fact, instead_of)}

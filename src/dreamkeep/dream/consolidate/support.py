@@ -11,7 +11,7 @@ from dreamkeep.memory import insight as i
 from dreamkeep.memory.form import StatementForm, form
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.score import moment
+from dreamkeep.memory.score import epoch_seconds
 
 #: By itself no memory: it takes a second session that says so.
 _WEAK = (i.EVIDENCE, i.HYPOTHESIS)
@@ -29,7 +29,7 @@ def form_of(shelf: FactIndex, about: Fact) -> StatementForm:
 
 
 def earliest(one: Insight) -> tuple[float, str, tuple[int, ...], str]:
-    at = moment(one.said_at)
+    at = epoch_seconds(one.said_at)
     return (at if at is not None else -1.0, *s.place(one), one.id)
 
 

@@ -11,7 +11,7 @@ from dreamkeep.dream.pages.retired import is_text
 from dreamkeep.errors import BadUsage, Busy, Refused
 from dreamkeep.host import Host, read_file
 from dreamkeep.memory import page
-from dreamkeep.memory.insight import normal
+from dreamkeep.memory.insight import normalise
 
 _TRIES = 5
 
@@ -57,7 +57,7 @@ def with_item(text: str, words: str) -> str:
 
 def _line_of(text: str, words: str) -> int:
     """Where a file says exactly that; 0 for nowhere."""
-    found = [one.place for one in statements("", text) if normal(one.text) == normal(words)]
+    found = [one.place for one in statements("", text) if normalise(one.text) == normalise(words)]
     return int(found[-1].rpartition(":")[2]) if found else 0
 
 

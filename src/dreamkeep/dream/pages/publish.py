@@ -60,7 +60,7 @@ def lock_pages(host: Host, root: str) -> AbstractContextManager[None]:
 
 def look(memory: Memory, project: str, budget: PageBudget) -> str:
     """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
-    return page_digest(memory.mark(project), repr(tuple(budget)), str(page.LOOK))[:16]
+    return page_digest(memory.page_fingerprint(project), repr(tuple(budget)), str(page.LOOK))[:16]
 
 
 def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBudget) -> list[tuple[str, str]]:
@@ -225,7 +225,7 @@ class Publishing:
             return left
         edits = self._take_edits(owner, project, path, found.region)
         mark = self._mark(owner, path)
-        made = page.render(self._memory.shown(project), project, page.remaining_budget(text, self._budget), mark)
+        made = page.render(self._memory.active_notes(project), project, page.remaining_budget(text, self._budget), mark)
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told

@@ -71,7 +71,7 @@ def once_called(root: str, memory: Memory, path: str) -> str:
     """The project whose page it was, by its name of today; "" where nobody knows."""
     name = os.path.basename(path)
     was = (one for one in memory.projects if place(root, one, name) == path)
-    return memory.called(next(was, ""))
+    return memory.current_project(next(was, ""))
 
 
 def _has_notes(host: Host, path: str) -> bool:

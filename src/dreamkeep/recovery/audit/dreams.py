@@ -22,7 +22,7 @@ from dreamkeep.host import Host, read_file
 from dreamkeep.host.liveness import is_held
 from dreamkeep.journal.places import KEEP
 from dreamkeep.memory import page, page_edits
-from dreamkeep.memory.life import RUNNING, DreamRun
+from dreamkeep.memory.dreams import RUNNING, DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.recovery.faults import Fault, Notice, fault, notice
 from dreamkeep.recovery.isolate import check_each

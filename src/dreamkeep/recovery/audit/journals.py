@@ -538,7 +538,7 @@ class JournalAudit:
         for event in news:
             memory.apply(event)
         # What was undone never was: that is to be told from the beginning.
-        return fold(event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))) if memory.stale else memory
+        return fold(event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))) if memory.needs_refold else memory
 
     def is_current(self) -> bool:
         """Whether nothing was said in the keep's own journal since it was read."""

@@ -19,7 +19,7 @@ from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.memory import page
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, DreamRun
+from dreamkeep.memory.dreams import COMPLETED, FAILED, PENDING, RUNNING, DreamProgress, DreamRun
 from dreamkeep.memory.memory import fold
 from dreamkeep.recovery.audit.dreams import DREAM_LOCK, PAGE_LOCK
 from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
@@ -121,7 +121,7 @@ def _in_hand(said: Iterable[Event], run: str) -> str:
     return last
 
 
-def _put_down(one: Dreamed, in_hand: str) -> Dreamed:
+def _put_down(one: DreamProgress, in_hand: str) -> DreamProgress:
     """The one it had in hand has been tried: one at which every dream dies must not be tried for ever. The others are what they
     were before it."""
     if one.session == in_hand:
@@ -129,7 +129,7 @@ def _put_down(one: Dreamed, in_hand: str) -> Dreamed:
     return one._replace(status=FAILED) if one.attempts else one._replace(status=PENDING, failure="")
 
 
-def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
+def _report(run: DreamRun, of_it: list[DreamProgress], said: list[Event], now: str) -> dict[str, Any]:
     """As a run tells it itself. What it used of a model, nobody knows."""
     did = Counter(event.kind for event in said if event.body.get("run") == run.id)
     good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
@@ -155,7 +155,7 @@ def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) ->
     }
 
 
-def _describe_failure(one: Dreamed) -> dict[str, str]:
+def _describe_failure(one: DreamProgress) -> dict[str, str]:
     reason = _NOT_READ if one.status == PENDING else one.failure if one.status == FAILED else ""
     return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
 

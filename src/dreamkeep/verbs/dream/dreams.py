@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
-    from dreamkeep.memory.life import Dreamed
+    from dreamkeep.memory.dreams import DreamProgress
 
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", "files", "agent")
@@ -367,7 +367,7 @@ def _undo_run(context: KeepContext, run: str) -> None:
     context.journals().append("", [undone, *(Event(context.ids.new(), one.kind, now, one.body) for one in decisions)])
 
 
-def _add_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
+def _add_given_up(made: dict[str, Any], found: Sequence[DreamProgress]) -> dict[str, Any]:
     """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
     from dreamkeep.dream import schedule
 

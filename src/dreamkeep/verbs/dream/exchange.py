@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming, Parts
     from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
-    from dreamkeep.memory.life import Dreamed
+    from dreamkeep.memory.dreams import DreamProgress
 
 #: The backend's name where files are answered, and where an agent answers; and for how long each keeps its sessions.
 _FILES, _AGENT = "files", "agent"
@@ -256,11 +256,11 @@ def _open_exchange(context: KeepContext, session: str) -> Exchange:
     return Exchange(context.host, f"{context.root}/{_find_place(session)}", batches=False)
 
 
-def _select_ended(context: KeepContext, sessions: Sequence[Dreamed]) -> list[Dreamed]:
+def _select_ended(context: KeepContext, sessions: Sequence[DreamProgress]) -> list[DreamProgress]:
     """Those that do not go on: one that does may be the very one that asks."""
     from dreamkeep.session.summary import ENDED
 
-    def ended(store: Store) -> list[Dreamed]:
+    def ended(store: Store) -> list[DreamProgress]:
         found = ((one, store.session(one.session)) for one in sessions)
         return [one for one, summary in found if summary is not None and summary.state == ENDED]
 

@@ -35,7 +35,7 @@ def page(context: KeepContext, *, project: str = "", write: str | os.PathLike[st
                 return context.ask_memory(lambda memory: _open_publishing(context, memory).publish(project, path)._asdict())
         except OSError as problem:
             raise from_os(problem, "writing the page", path) from problem
-    made = context.ask_memory(lambda memory: render(memory.shown(project), project, _read_budget(context)))
+    made = context.ask_memory(lambda memory: render(memory.active_notes(project), project, _read_budget(context)))
     left = [one._asdict() for one in made.left_out]
     return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 

@@ -86,7 +86,7 @@ def _list_standing(context: KeepContext, store: Store, memory: Memory, project: 
     """What holds whatever is asked: notes, and how the last sessions ended."""
     from dreamkeep.recall import pack
 
-    return [*pack.of_notes(memory.shown(project)), *_list_past_lines(context, store, latest)]
+    return [*pack.of_notes(memory.active_notes(project)), *_list_past_lines(context, store, latest)]
 
 
 def _find_latest_in(context: KeepContext, store: Store, project: str) -> list[Stood]:
@@ -146,12 +146,12 @@ def _find_matching(
         known = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if one.startswith(task)]
         if len(known) == 1:
             learned = {one.id for one in memory.insights.values() if one.task == known[0]}
-            active = memory.shown(memory.tasks[known[0]].project or project)
+            active = memory.active_notes(memory.tasks[known[0]].project or project)
             lines += pack.of_task(one for one in active if not learned.isdisjoint(one.insights))
         words = f"{words} {memory.tasks[known[0]].title if len(known) == 1 else task}".strip()
     if not words:
         return lines
-    shown = {one.id: one for one in memory.shown(project)}
+    shown = {one.id: one for one in memory.active_notes(project)}
     covered = {id for one in shown.values() for id in one.insights}
     found = [
         one
@@ -274,7 +274,7 @@ def _make_after_pack(context: KeepContext, store: Store, memory: Memory, session
     own = [one for one in now if one is not None and one.state == ACTIVE]
     lines = [
         *pack.of_squeezed(own, memory.notes),
-        *pack.of_notes(memory.shown(summary.project)),
+        *pack.of_notes(memory.active_notes(summary.project)),
         *_list_past_lines(context, store, _find_latest(context, store, [summary]), pack.HERE),
     ]
     return pack.fit(summary.project, lines, context.config["recall.budget"], partial(_mask_text, context))
@@ -290,7 +290,7 @@ def _list_wanted(context: KeepContext, store: Store, memory: Memory, sessions: I
     wanted = [Wanted("", ((EVERYWHERE, True),), _make_mark(context, memory, "", ()))]
     for project in list(by_project)[:_PROJECTS]:
         latest = _find_latest(context, store, by_project[project])
-        folders = _list_folders(context, project, (one.cwd for one in by_project[project]), memory.called)
+        folders = _list_folders(context, project, (one.cwd for one in by_project[project]), memory.current_project)
         wanted.append(Wanted(project, folders, _make_mark(context, memory, project, latest)))
     return wanted
 
@@ -299,7 +299,7 @@ def _make_mark(context: KeepContext, memory: Memory, project: str, latest: Seque
     """Of what a pack is made: as long as it is the same, the pack is."""
     from dreamkeep.memory.insight import digest
 
-    shown = memory.shown(project)
+    shown = memory.active_notes(project)
     notes = sorted((one.id, one.text, one.pinned, one.last_at, one.sessions, one.author, one.confidence) for one in shown)
     of = (_VERSION, context.config["recall.budget"], context.config["recall.redact"], latest, notes)
     return digest(repr(of))[:24]

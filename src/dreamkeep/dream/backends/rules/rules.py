@@ -20,7 +20,7 @@ from dreamkeep.dream.backends import steps as work
 from dreamkeep.dream.backends.api import Answer, Given, GivenMessage, Proposal, TaskGiven
 from dreamkeep.dream.backends.rules.dates import resolved
 from dreamkeep.dream.backends.steps import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
-from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normal
+from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normalise
 from dreamkeep.session.reading.origin import TYPED, HeardWords, split_origins
 
 #: Of one session; more than anybody says in one.
@@ -60,10 +60,10 @@ def is_subagent(given: Given) -> bool:
 
 def _once(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
     """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
-    known = {(kind, normal(text)) for task in tasks[:1] for kind, text in task.insights}
+    known = {(kind, normalise(text)) for task in tasks[:1] for kind, text in task.insights}
     kept: dict[tuple[str, str], Proposal] = {}
     for one in found:
-        key = one.type, normal(one.text)
+        key = one.type, normalise(one.text)
         if key in kept:
             first = kept[key]
             kept[key] = first._replace(more=(*first.more, (one.seq, one.quote))[:5])

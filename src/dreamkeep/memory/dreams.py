@@ -1,6 +1,6 @@
 """What dreams did: for each session how far it was read, and each run with its report. Pure.
 
-    pending ─► running ─► completed | failed (─► again later, until it is poisoned)
+    pending ─► running ─► completed | failed (─► retried later, until it is poisoned)
 
 A session is dreamed in ranges of its journal: what was completed after the last range is the next one.
 """
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 PENDING, RUNNING, COMPLETED, FAILED = "pending", "running", "completed", "failed"
-#: How a run says that it reads a session from its beginning, though it was read before.
+#: A run that reads a session from its beginning, though it was read before, says so with this word.
 START = "start"
 
 
-class Dreamed(NamedTuple):
+class DreamProgress(NamedTuple):
     """One session. `finished`: its journal is finished up to this seq; `read`: up to this one a dream has read it.
 
     `attempts`: since the last success. `artifacts`: ids of the insights and notes that its dreams gave.
@@ -32,21 +32,21 @@ class Dreamed(NamedTuple):
     attempts: int = 0
     artifacts: tuple[str, ...] = ()
     failure: str = ""
-    #: The run that has it in its hands, or had it when it died.
+    #: The run that reads it, or read it when it died.
     run: str = ""
-    #: Who was asked in that run: what one fails at, another may read.
+    #: The backend of that run: what one fails at, another may read.
     backend: str = ""
-    #: What was read behind this seq was taken back with its run (`dream undo`); None where nothing was. It stays read, until
-    #: somebody asks for it by name.
+    #: `dream undo` took back what was read after this seq; None where nothing was taken back. It counts as read until somebody
+    #: asks for the session by name.
     taken_back: int | None = None
-    #: Stretches behind `read` (first and last seq) that were read too: what failed lies before them.
+    #: Stretches after `read` (first and last seq) that were read too: what failed lies before them.
     also: tuple[tuple[int, int], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "artifacts": list(self.artifacts), "also": [list(one) for one in self.also]}
+        return {**self._asdict(), "artifacts": list(self.artifacts), "also": [list(stretch) for stretch in self.also]}
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Dreamed:
+    def of(cls, body: Mapping[str, Any]) -> DreamProgress:
         also = tuple((first, last) for first, last in body.get("also", ()))
         return cls(**{**body, "artifacts": tuple(body["artifacts"]), "also": also})
 
@@ -66,7 +66,7 @@ class DreamRun(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Also one that was taken back, which nobody has to end any more."""
+        """Also when it was undone, for then nobody has to end it any more."""
         return bool(self.report or self.finished_at or self.undone)
 
     def as_json(self) -> dict[str, Any]:
