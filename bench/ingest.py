@@ -31,7 +31,7 @@ from dreamkeep.capture.sources import rows, source_bytes
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.journal.writer import PART_SIZE
 from dreamkeep.session.raw import unpack
 
@@ -337,7 +337,7 @@ def _same_bytes(rejoined: Iterable[bytes], path: str) -> bool:
 
 def _same_rows(host: RealHost, folder: str, one: IngestOutcome) -> bool:
     native = one.session.partition(":")[2]
-    ours = [line for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)) for line in unpack(raw)]
+    ours = [line for _, raw in read_bodies(host, folder, (Kind.SOURCE_ROWS,)) for line in unpack(raw)]
     return ours == [row.line for row in rows.rows(host, one.agent, one.path, native, {})]
 
 

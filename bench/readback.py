@@ -21,7 +21,8 @@ from bench.side_by_side import Act, Goal, Table, arguments, milliseconds, say, t
 
 from dreamkeep import Keep
 from dreamkeep.host import RealHost
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 
 _GOAL = Goal(1.3)
 
@@ -76,7 +77,7 @@ def _sides(journal: str) -> dict[str, Act]:
     files = part_files(journal)
     return {
         "frames": lambda: _exhaust(Reading(host, journal)),
-        "events": lambda: _exhaust(events(Reading(host, journal))),
+        "events": lambda: _exhaust(read_events(host, journal)),
         **{form: partial(loop, files) for form, loop in _BARE.items()},
     }
 

@@ -42,7 +42,15 @@ TOGETHER = [
 ]
 THIRD_PARTY = {
     "orjson": {
-        *("event.py", "journal/frame.py", "journal/reader.py", "journal/witness.py", "index/sqlite_rows.py", "session/raw.py"),
+        *(
+            "event.py",
+            "journal/frame.py",
+            "journal/reader.py",
+            "journal/scan.py",
+            "journal/witness.py",
+            "index/sqlite_rows.py",
+            "session/raw.py",
+        ),
         *(
             "capture/hooks/drain.py",
             "capture/ingest_rows.py",

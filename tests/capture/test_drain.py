@@ -22,7 +22,7 @@ from dreamkeep.capture.hooks.drain import LOCK, Drained, drain, native_id
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session import raw
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut, cut_at_every_step
@@ -63,7 +63,7 @@ def run(host: Host, root: str = ROOT, **more: Any) -> Drained:
 
 def told(host: Host, session: str, root: str = ROOT) -> list[Event]:
     folder = folder_of(session) if session else KEEP
-    return [event for _, event in events(Reading(host, f"{root}/{folder}"))]
+    return [event for _, event in read_events(host, f"{root}/{folder}")]
 
 
 def kinds(host: Host, session: str, root: str = ROOT) -> list[str]:

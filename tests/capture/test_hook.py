@@ -24,7 +24,7 @@ from dreamkeep.config import keep_path
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from tests.helpers.hook_calls import HOOK, PAYLOAD, START, HookCalls
 
 
@@ -518,8 +518,8 @@ def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_comm
     hooks.call(event="Stop", said=answer)
     _wait_for(lambda: hooks.names == [])
     folder = f"{hooks.keep}/{folder_of('claude:a')}"
-    _wait_for(lambda: [e.kind for _, e in events(Reading(RealHost(), folder))] == [Kind.SESSION_OPENED, Kind.HOOK_FIRED])
-    [fired] = [e for _, e in events(Reading(RealHost(), folder)) if e.kind == Kind.HOOK_FIRED]
+    _wait_for(lambda: [e.kind for _, e in read_events(RealHost(), folder)] == [Kind.SESSION_OPENED, Kind.HOOK_FIRED])
+    [fired] = [e for _, e in read_events(RealHost(), folder) if e.kind == Kind.HOOK_FIRED]
     assert [call["event"] for call in fired.body["calls"]] == ["UserPromptSubmit", "Stop"]
     with Keep.open(hooks.keep) as keep:
         [turn] = keep.show("claude:a")["turns"]

@@ -27,7 +27,7 @@ from dreamkeep.capture.tap.copy import Chunk, HeldFrames, Job, Queue, Splitter, 
 from dreamkeep.capture.tap.route import Router, agent_named
 from dreamkeep.event import Ids, Kind
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_bodies, read_events
 from dreamkeep.session import fold
 from dreamkeep.session.raw import contents
 from dreamkeep.session.records import records
@@ -39,12 +39,11 @@ from tests.helpers.tapped import AGENT, HERE, HOST, Tapped, folders, journaled, 
 
 def exact(root: str) -> dict[str, bytes]:
     """Every side as it passed, byte for byte, out of the raw bytes of the journals."""
-    from dreamkeep.journal.reader import bodies
     from dreamkeep.session.raw import unpack
 
     found = []
     for folder in folders(root):
-        for frame, body in bodies(Reading(HOST, f"{root}/{folder}", raw=True), {Kind.TAP_FRAMES}):
+        for frame, body in read_bodies(HOST, f"{root}/{folder}", {Kind.TAP_FRAMES}):
             places = json.loads(body)["frames"] if frame["kind"] == Kind.TAP_FRAMES else []
             found += list(zip(places, unpack(body), strict=True))
     sides = {"c": b"", "a": b"", "e": b""}
@@ -58,14 +57,14 @@ def exact(root: str) -> dict[str, bytes]:
 
 
 def bodies_of(root: str, session: str, kind: str) -> list[dict[str, Any]]:
-    return [dict(event.body) for _, event in events(Reading(HOST, f"{root}/{folder_of(session)}")) if event.kind == kind]
+    return [dict(event.body) for _, event in read_events(HOST, f"{root}/{folder_of(session)}") if event.kind == kind]
 
 
 def facts(root: str, session: str) -> list[Any]:
     """What a reader makes of the journal."""
     found: list[Any] = []
     readers: dict[str, Reader] = {}
-    for _, event in events(Reading(HOST, f"{root}/{folder_of(session)}")):
+    for _, event in read_events(HOST, f"{root}/{folder_of(session)}"):
         for name, record in records(event, {}):
             if isinstance(record, Record):
                 found += readers.setdefault(name, Reader({})).read(record)
@@ -570,7 +569,7 @@ def test_beyond_its_room_copies_are_dropped_and_counted_and_the_bytes_still_pass
     lost = sum(one.lost for one in journaled(root, ""))
     assert lost > 0
     assert len(exact(root)["a"]) + lost == len(out)
-    end = [event.body for _, event in events(Reading(HOST, f"{root}/{KEEP}")) if event.kind == Kind.TAP_CLOSED]
+    end = [event.body for _, event in read_events(HOST, f"{root}/{KEEP}") if event.kind == Kind.TAP_CLOSED]
     assert end[0]["lost_bytes"] == {"a": lost}
 
 
@@ -599,7 +598,7 @@ def test_what_could_not_be_written_for_a_while_is_written_when_it_works_again(ro
     assert texts == ["say while it is broken", "while it is broken", "say afterwards", "afterwards"]
     numbers = [kept.n for kept in journaled(root)]
     assert numbers == list(range(1, len(numbers) + 1))
-    late = [event.body["late"] for _, event in events(Reading(HOST, f"{root}/{KEEP}")) if "late" in event.body]
+    late = [event.body["late"] for _, event in read_events(HOST, f"{root}/{KEEP}") if "late" in event.body]
     assert late and late[0]["problem"]
 
 
@@ -648,7 +647,7 @@ def _talk(tapped: Tapped, session: str) -> None:
 def seen(root: str) -> dict[tuple[str, int], bytes]:
     found = {}
     for folder in folders(root):
-        for _, event in events(Reading(HOST, f"{root}/{folder}")):
+        for _, event in read_events(HOST, f"{root}/{folder}"):
             if event.kind == Kind.TAP_FRAMES:
                 for place, content in zip(event.body["frames"], contents(event.body), strict=True):
                     found[event.body["conn"], place[0]] = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -658,7 +657,7 @@ def seen(root: str) -> dict[tuple[str, int], bytes]:
 def connections(root: str, session: str) -> list[tuple[str, str, list[int]]]:
     numbers: dict[str, list[int]] = {}
     owners = {}
-    for _, event in events(Reading(HOST, f"{root}/{folder_of(session)}")):
+    for _, event in read_events(HOST, f"{root}/{folder_of(session)}"):
         if event.kind == Kind.TAP_OPENED:
             owners[event.body["conn"]] = event.body["owner"]
         elif event.kind == Kind.TAP_FRAMES:

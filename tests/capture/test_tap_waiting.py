@@ -21,7 +21,7 @@ from dreamkeep.capture.tap.route import Router
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session.raw import unpack
@@ -44,7 +44,7 @@ class Kept(NamedTuple):
 def kept(host: Host, root: str, folder: str) -> list[Kept]:
     """Every frame of a journal as it lies there, doubled ones too."""
     found = []
-    for _, body in bodies(Reading(host, f"{root}/{folder}", raw=True), {Kind.TAP_FRAMES}):
+    for _, body in read_bodies(host, f"{root}/{folder}", {Kind.TAP_FRAMES}):
         about = json.loads(body)
         for (n, side, at, *_), line in zip(about["frames"], unpack(body), strict=True):
             found.append(Kept(about["conn"], about.get("named", ""), n, side, at, line))

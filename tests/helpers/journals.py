@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.journal.reader import JournalDefect, Reading, Tail, events
+from dreamkeep.journal.reader import JournalDefect, Reading, Tail
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
 HOST = RealHost()
@@ -33,7 +34,7 @@ def append(folder: Path | str, *texts: str, part_size: int = PART_SIZE) -> None:
 
 
 def texts(folder: Path | str) -> list[str]:
-    return [e.body["text"] for _, e in events(Reading(HOST, str(folder)))]
+    return [e.body["text"] for _, e in read_events(HOST, str(folder))]
 
 
 def faults(folder: Path | str) -> list[JournalDefect]:
@@ -44,7 +45,7 @@ def read(folder: Path | str) -> tuple[list[JournalDefect], Tail | None]:
     reading = Reading(HOST, str(folder))
     for _ in reading:
         pass
-    return reading.faults, reading.tail
+    return reading.defects, reading.tail
 
 
 def part(folder: Path | str, number: int = 1) -> Path:

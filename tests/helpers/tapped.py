@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from dreamkeep.session.raw import contents
 from tests.paths import ROOT
 
@@ -99,7 +99,7 @@ def journaled(root: str, session: str | None = None) -> list[JournaledFrame]:
     """Of one session, of the keep ("") or of all, by their numbers. Of all, what waited for its session counts once."""
     found = []
     for folder in folders(root) if session is None else [folder_of(session) if session else KEEP]:
-        for _, event in events(Reading(HOST, f"{root}/{folder}")):
+        for _, event in read_events(HOST, f"{root}/{folder}"):
             if event.kind == Kind.TAP_FRAMES:
                 for place, content in zip(event.body["frames"], contents(event.body), strict=True):
                     line = content if isinstance(content, bytes) else json.dumps(content).encode()

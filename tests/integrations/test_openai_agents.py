@@ -658,7 +658,7 @@ def test_no_body_makes_the_fold_raise_or_call_a_reader_broken(bodies: list[Any])
 
 
 def journal(keep: Keep) -> list[Event]:
-    from dreamkeep.journal.reader import Reading, events
+    from dreamkeep.journal.scan import read_events
 
     [folder] = Path(keep.root, "journal", "sessions", "python").iterdir()
-    return [event for _, event in events(Reading(RealHost(), str(folder)))]
+    return [event for _, event in read_events(RealHost(), str(folder))]

@@ -12,7 +12,8 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
 from dreamkeep.journal.erase import erased
 from dreamkeep.journal.frame import Frame, draft, parse, place
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events, read_events
 from dreamkeep.journal.writer import Writer
 
 HOST = RealHost()
@@ -70,8 +71,8 @@ def test_a_journal_with_erased_frames_reads_without_a_fault_and_takes_more(tmp_p
     writer.append([event(99, "after", {"cursor": 100})])
     reading = Reading(HOST, str(folder))
     more = len(parts.numbers(HOST, str(folder))) - heads  # a part that others have open is finished first
-    assert sum(1 for _ in reading) == before + more + 1 and reading.faults == [] and reading.tail is None
-    words = [e.body["text"] for _, e in events(Reading(HOST, str(folder)))]
+    assert sum(1 for _ in reading) == before + more + 1 and reading.defects == [] and reading.tail is None
+    words = [e.body["text"] for _, e in read_events(HOST, str(folder))]
     assert len(words) == 27 and words[-1] == "after" and not any("xylophone" in w for w in words)
     for part in parts.numbers(HOST, str(folder)):
         assert b"xylophone" not in b"".join(parts.lines(HOST, str(folder), part))
@@ -93,7 +94,7 @@ def test_a_damaged_line_with_a_mark_is_overwritten_and_stays_damage(tmp_path: Pa
     now = path.read_bytes()[: len(data)].splitlines(keepends=True)
     assert [now[0], now[1], now[3]] == [lines[0], lines[1], lines[3]] and set(now[2]) == set(b"-\n")
     reading = Reading(HOST, str(folder))
-    assert sum(1 for _ in events(reading)) == 2 and [f.kind for f in reading.faults] == ["damage"]
+    assert sum(1 for _ in events(reading)) == 2 and [f.kind for f in reading.defects] == ["damage"]
 
 
 def test_who_had_the_part_open_writes_to_the_journal_and_not_to_the_file_that_was_replaced(tmp_path: Path) -> None:
@@ -105,4 +106,4 @@ def test_who_had_the_part_open_writes_to_the_journal_and_not_to_the_file_that_wa
     assert writers[0].erase(lambda frame, line: b"" if b"xylophone" in line else None) == 4
     for n, writer in enumerate(writers[1:]):
         writer.append([event(10 + n, f"after {n}")])
-    assert [e.body["text"] for _, e in events(Reading(HOST, str(folder)))] == ["after 0", "after 1", "after 2"]
+    assert [e.body["text"] for _, e in read_events(HOST, str(folder))] == ["after 0", "after 1", "after 2"]

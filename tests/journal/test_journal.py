@@ -16,7 +16,8 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.frame import MAX_FRAME, parse, place
 from dreamkeep.journal.frame import draft as drafts_of
 from dreamkeep.journal.open_state import read_head
-from dreamkeep.journal.reader import Position, Reading, SeqRange, events
+from dreamkeep.journal.reader import Position, Reading, SeqRange
+from dreamkeep.journal.scan import events
 from tests.helpers.journals import HOST, append, aside, event, faults, lines, part, read, texts, writer
 
 

@@ -426,16 +426,16 @@ def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses
     with Keep.open(world.root) as keep:
         keep.context.with_index(lambda store: store.forget(KEEP), follow=False)
     one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
-    read = build._keep_events
+    read = build._scan_keep
 
     def and_others_do(*given: Any) -> Any:
         found = read(*given)
-        monkeypatch.setattr(build, "_keep_events", read)
+        monkeypatch.setattr(build, "_scan_keep", read)
         build.follow_keep(HOST, world.root, other)
         build._forget(other, KEEP)
         return found
 
-    monkeypatch.setattr(build, "_keep_events", and_others_do)
+    monkeypatch.setattr(build, "_scan_keep", and_others_do)
     build.follow_keep(HOST, world.root, one)
     one.close()
     other.close()

@@ -12,7 +12,8 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.journal import parts
 from dreamkeep.journal.open_state import read_head
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writer import Writer
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 
@@ -29,7 +30,7 @@ def event(host: FragileHost, n: int) -> Event:
 
 
 def ids_in(host: FragileHost) -> list[str]:
-    return [e.id for _, e in events(Reading(host, FOLDER))]
+    return [e.id for _, e in read_events(host, FOLDER)]
 
 
 class Script:
@@ -65,7 +66,7 @@ class Script:
         self.check(host)
         reading = Reading(host, FOLDER)
         seqs = [frame["seq"] for frame in reading]
-        assert reading.tail is None and all(fault.recorded for fault in reading.faults)
+        assert reading.tail is None and all(fault.recorded for fault in reading.defects)
         assert seqs == sorted(set(seqs))
         for number in parts.numbers(host, FOLDER):
             assert read_head(host, FOLDER, number), f"part {number} has no head"
@@ -204,7 +205,7 @@ def test_a_full_part_that_lost_its_last_line_feed_is_no_unfinished_end(appended:
         writer(host, 100).append([event(host, n)])
     reading = Reading(host, FOLDER)
     assert [frame["id"] for frame in reading if frame["id"].startswith("e")] == ["e1", "e2", "e3", "e4"]
-    assert reading.tail is None and not reading.faults
+    assert reading.tail is None and not reading.defects
     assert parts.numbers(host, FOLDER)[-1] > 1
 
 
@@ -226,7 +227,7 @@ def test_nothing_is_appended_behind_a_tail_that_could_not_be_set_aside(size: int
                 pass
         reading = Reading(host, FOLDER)
         assert [frame["id"] for frame in reading if frame["id"] in ("e1", "e2", "e3", "e4")] == acked, at
-        assert (reading.faults, reading.tail) == ([], None), at
+        assert (reading.defects, reading.tail) == ([], None), at
         if host.calls < at:
             break
 

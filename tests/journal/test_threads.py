@@ -14,7 +14,8 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events
 from dreamkeep.journal.writers import JournalWriters
 from tests.helpers.journals import event
 
@@ -67,7 +68,7 @@ def journals(host: RealHost, root: str, part_size: int = 30_000) -> JournalWrite
 def texts(root: str, session: str) -> list[str]:
     reading = Reading(RealHost(), f"{root}/{folder_of(session)}")
     found = [e.body["text"] for _, e in events(reading)]
-    assert reading.faults == [] and reading.tail is None
+    assert reading.defects == [] and reading.tail is None
     return found
 
 

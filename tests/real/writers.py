@@ -24,7 +24,8 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost, publish_file, replace_file
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.messages import messages as messages_of
 from dreamkeep.verbs.sessions import open_session
@@ -61,7 +62,7 @@ def said(root: str, session: str, *, rewritten: bool = False) -> list[Said]:
     frames = list(reading)
     broken: list[int] = []
     found = [Said(seq, e.id, m.text) for seq, e in events(frames, broken) for m in messages_of(seq, e)]
-    assert not reading.faults, reading.faults
+    assert not reading.defects, reading.defects
     assert not broken, broken
     seqs = [frame["seq"] for frame in frames]
     assert seqs == sorted(set(seqs)), "a seq is used twice"

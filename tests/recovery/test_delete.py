@@ -136,7 +136,7 @@ def test_after_a_delete_no_file_of_the_keep_has_a_word_of_it_and_others_lose_not
         keep.delete(SID)
         assert holding(root, WORD) == []
         reading = Reading(RealHost(), f"{root}/journal/keep")
-        assert sum(1 for _ in reading) == before + 2 and reading.faults == []  # the tombstone, and the head of a new part
+        assert sum(1 for _ in reading) == before + 2 and reading.defects == []  # the tombstone, and the head of a new part
         assert "pears and quinces" in keep.search("quinces")[0].text
         assert [one.state for one in keep.ingest(agents=["claude"], home=tmp_path / "home")] == ["deleted"]
     kept = b"".join(path.read_bytes() for path in root.rglob("*.jsonl"))
@@ -161,7 +161,7 @@ def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies
             there = SID in {s.native_id for s in keep.sessions()}
         assert (holding(root, WORD) == []) == (not there), n
         reading = Reading(RealHost(), f"{root}/journal/keep")
-        assert sum(1 for _ in reading) and reading.faults == []
+        assert sum(1 for _ in reading) and reading.defects == []
         if finished:
             break
 

@@ -21,7 +21,8 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events, read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session import raw
@@ -49,7 +50,7 @@ def test_a_hook_call_however_short_is_erased_and_the_deletion_ends(tmp_path: Pat
         assert holding(tmp_path / "k", WORD) == []
         assert holding(tmp_path / "k", b'"%b"' % native.encode()) == []
         reading = Reading(HOST, f"{tmp_path}/k/{KEEP}")
-        assert sum(1 for _ in reading) and reading.faults == [] and reading.tail is None
+        assert sum(1 for _ in reading) and reading.defects == [] and reading.tail is None
         with pytest.raises(Deleted):
             keep.session(native)
 
@@ -276,7 +277,7 @@ def test_many_processes_append_to_the_keeps_own_journal_while_it_is_erased(tmp_p
         assert one.exitcode == 0
     reading = Reading(HOST, f"{root}/{KEEP}")
     said = [event.body["text"] for _, event in events(reading) if event.kind == "note.added"]
-    assert reading.faults == [] and reading.tail is None
+    assert reading.defects == [] and reading.tail is None
     assert sorted(said) == sorted(f"p{p} {n}" for p in range(3) for n in range(300))
     assert holding(root, WORD) == []
 
@@ -357,7 +358,7 @@ def test_an_erasure_that_loses_power_at_any_step_leaves_a_whole_journal_and_is_f
         reading = Reading(again, f"/k/{KEEP}")
         left = [int(e.id[2:]) for _, e in events(reading) if e.kind == "note.added"]
         assert left == said and reading.tail is None, (at, loss)
-        assert [fault for fault in reading.faults if fault.missing] == [], (at, loss)
+        assert [fault for fault in reading.defects if fault.missing] == [], (at, loss)
         for part in parts.numbers(again, f"/k/{KEEP}"):
             assert WORD not in b"".join(parts.lines(again, f"/k/{KEEP}", part)), (at, loss)
         assert after.append("", [Event("new", "note.added", AT, {"text": "x"}, {"cursor": 30})]) == (None,), "cursors stay"
@@ -402,7 +403,7 @@ def test_a_deletion_that_loses_power_at_any_step_is_finished_by_the_next_writer(
         again = host.reboot(loss, seed=at)
         after = JournalWriters(again, "/k", Ids(again.now, again.random))
         Deleting(again, "/k", after, lambda name, pages: None).finish_all()
-        dead = [e.body["session"] for _, e in events(Reading(again, f"/k/{KEEP}")) if e.kind == Kind.SESSION_DELETED]
+        dead = [e.body["session"] for _, e in read_events(again, f"/k/{KEEP}") if e.kind == Kind.SESSION_DELETED]
         words = [path for path, data in files(again.root) if WORD in data]
         assert (words == []) == bool(dead), (at, loss, words)
         assert b"pears" in b"".join(data for path, data in files(again.root) if KEEP in path)

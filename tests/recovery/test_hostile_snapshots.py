@@ -28,7 +28,8 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.frame import draft, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events, read_events
 from dreamkeep.recovery.snapshot import file as snapshot_file
 from dreamkeep.recovery.snapshot import importing, merge
 from tests.agents import claude, hermes
@@ -41,7 +42,7 @@ ABOUT = {"dreamkeep-snapshot.json": b'{"format":1,"keep":"x"}\n'}
 
 
 def ids(root: Path, session: str) -> list[str]:
-    return [event.id for _, event in events(Reading(HOST, f"{root}/{folder_of(session) if session else KEEP}"))]
+    return [event.id for _, event in read_events(HOST, f"{root}/{folder_of(session) if session else KEEP}")]
 
 
 def exported(root: Path, to: Path) -> Path:
@@ -380,7 +381,7 @@ def test_an_import_beside_an_agent_at_work_loses_nothing_of_either(tmp_path: Pat
     assert writer.exitcode == 0
     reading = Reading(HOST, f"{tmp_path}/k/{folder_of('python:busy')}")
     found = [event.body.get("prompt") for _, event in events(reading)]
-    assert reading.faults == [] and reading.tail is None
+    assert reading.defects == [] and reading.tail is None
     mine = [said for said in found if said and said.startswith("turn ")]
     assert mine == [f"turn {n}" for n in range(len(mine))]
     assert [said for said in found if said and said.startswith("there ")] == [f"there {n}" for n in range(300)]
@@ -476,7 +477,7 @@ def test_an_import_whose_machine_loses_power_at_any_step_is_finished_by_the_next
     def said(host: FragileHost, session: str) -> list[str]:
         reading = Reading(host, f"/k/{folder_of(session)}")
         found = [event.body["prompt"] for _, event in events(reading) if event.kind == Kind.TURN_RECORDED]
-        assert reading.faults == [] and reading.tail is None
+        assert reading.defects == [] and reading.tail is None
         return sorted(found)
 
     for at in range(1, 400):

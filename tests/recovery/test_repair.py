@@ -28,7 +28,8 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
 from dreamkeep.recovery.faults import CLASSES, Fault, MendResult
@@ -616,7 +617,7 @@ def _spool(world: World, session: str, event: str = "UserPromptSubmit", n: int =
 def _all_calls(world: World) -> list[str]:
     """Every hook call that stands in a journal, by its name in the spool."""
     folders = [path.parent for path in Path(world.root, "journal").rglob("000001.jsonl")]
-    told = [event for folder in folders for _, event in events(Reading(HOST, str(folder))) if event.kind == Kind.HOOK_FIRED]
+    told = [event for folder in folders for _, event in read_events(HOST, str(folder)) if event.kind == Kind.HOOK_FIRED]
     return sorted(call["spool"] for event in told for call in event.body["calls"])
 
 
@@ -1218,7 +1219,7 @@ def test_every_host_operation_of_a_journals_repair_survives_a_power_cut() -> Non
             host = host.reboot(loss, seed=at)
             result = _repair_on(host)
             assert result.audit.clean and not result.skipped, (at, loss, result.as_json())
-            found = [event for _, event in events(Reading(host, f"/keep/{folder_of('python:own')}"))]
+            found = [event for _, event in read_events(host, f"/keep/{folder_of('python:own')}")]
             assert [event.body["text"] for event in found if event.kind == Kind.MESSAGE_ADDED] == ["one", "two", "hidden"]
             assert sum(event.kind == Kind.TURN_SETTLED for event in found) == 1
 

@@ -592,7 +592,7 @@ def test_an_import_that_dies_at_any_step_is_finished_by_the_next(tmp_path: Path)
             assert sorted(texts(keep, "python:t")) == (["mine", "two"] if n % 2 else ["two"])
         for session in ("python:s", "python:t"):
             reading = Reading(HOST, f"{root}/{folder_of(session)}")
-            assert sum(1 for _ in reading) and reading.faults == [] and reading.tail is None
+            assert sum(1 for _ in reading) and reading.defects == [] and reading.tail is None
         if finished and n % 2 == 0:
             break
     assert n > 20
@@ -619,7 +619,7 @@ def test_an_export_beside_a_writer_has_whole_appends_only(tmp_path: Path) -> Non
             with Keep.open(tmp_path / f"new{n}") as new:
                 assert new.import_(tmp_path / f"s{n}")["bad"] == []
             reading = Reading(HOST, f"{tmp_path}/new{n}/{folder_of('python:busy')}")
-            assert sum(1 for _ in reading) and reading.faults == [] and reading.tail is None
+            assert sum(1 for _ in reading) and reading.defects == [] and reading.tail is None
     finally:
         stop.set()
         writer.join(30)

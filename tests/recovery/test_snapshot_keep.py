@@ -17,7 +17,7 @@ from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import events, read_events
 from dreamkeep.recovery.snapshot import importing, merge
 from tests.helpers.claude_home import SID, home_with, record
 
@@ -350,7 +350,7 @@ def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path
     into(a, b, tmp_path / "s")
     dreamt(b)
     assert texts(b) == sorted((FONT, LINT))
-    kinds = [event.kind for _, event in events(Reading(HOST, f"{b}/{KEEP}"))]
+    kinds = [event.kind for _, event in read_events(HOST, f"{b}/{KEEP}")]
     assert Kind.INSIGHT_ADDED in kinds
 
 
@@ -479,7 +479,7 @@ def test_what_a_dream_there_read_behind_a_failed_stretch_is_dreamed_here(tmp_pat
         body = {"run": run, "session": "python:chat", "upto": 2, "status": "failed", "also": [[3, 40]], "reason": "no"}
         keep.context.journals().say("", Kind.DREAM_READ, body)
     into(b, a, tmp_path / "s")
-    read = [event.body for _, event in events(Reading(HOST, f"{a}/{KEEP}")) if event.kind == Kind.DREAM_READ]
+    read = [event.body for _, event in read_events(HOST, f"{a}/{KEEP}") if event.kind == Kind.DREAM_READ]
     assert all(not one.get("also") for one in read)
     dreamt(a)
     assert texts(a) == sorted((FONT, LINT))
@@ -500,14 +500,14 @@ def test_a_hook_call_that_was_journaled_here_is_not_put_into_the_spool_again(tmp
             keep.import_(tmp_path / "s")
             keep.drain()
     folder = f"{b}/{folder_of(f'claude:{SID}')}"
-    assert len([1 for _, event in events(Reading(HOST, folder)) if event.kind == Kind.HOOK_FIRED]) == 1
+    assert len([1 for _, event in read_events(HOST, folder) if event.kind == Kind.HOOK_FIRED]) == 1
     with Keep.open(a) as keep:
         keep.drain()
     into(a, b, tmp_path / "s2")
     into(b, a, tmp_path / "s2")
     for root in (a, b):
         folder = f"{root}/{folder_of(f'claude:{SID}')}"
-        assert len([1 for _, event in events(Reading(HOST, folder)) if event.kind == Kind.HOOK_FIRED]) == 1
+        assert len([1 for _, event in read_events(HOST, folder) if event.kind == Kind.HOOK_FIRED]) == 1
 
 
 class Prompts:
@@ -579,5 +579,5 @@ def test_a_journal_is_read_once_for_all_hook_calls_that_wait_in_a_snapshot(
 
     monkeypatch.setattr(merge, "events", counted)
     assert into(b, a, tmp_path / "s")["files"] == 30
-    told = sum(1 for name in (KEEP, folder_of("python:mine")) for _ in events(Reading(HOST, f"{a}/{name}")))
+    told = sum(1 for name in (KEEP, folder_of("python:mine")) for _ in read_events(HOST, f"{a}/{name}"))
     assert seen <= told

@@ -17,7 +17,8 @@ from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.repair import ledger, undo
 from dreamkeep.recovery.repair.ledger import Ledger, NotedJournals, marked_ids
@@ -55,7 +56,7 @@ def recorded(host: Host, *texts: str, root: str = ROOT, part_size: int = 1 << 20
 
 
 def texts(host: Host, root: str = ROOT) -> list[str]:
-    found = events(Reading(host, f"{root}/{folder_of(SESSION)}"))
+    found = read_events(host, f"{root}/{folder_of(SESSION)}")
     return [event.body["text"] for _, event in found if event.kind == Kind.MESSAGE_ADDED]
 
 

@@ -124,9 +124,9 @@ def test_the_prompt_is_durable_before_work_starts_or_the_call_fails() -> None:
 
 def _events(host: FragileHost) -> list[Event]:
     from dreamkeep.journal.places import folder_of
-    from dreamkeep.journal.reader import Reading, events
+    from dreamkeep.journal.scan import read_events
 
-    return [e for _, e in events(Reading(host, f"/keep/{folder_of('python:a')}"))]
+    return [e for _, e in read_events(host, f"/keep/{folder_of('python:a')}")]
 
 
 OWNER = """

@@ -17,7 +17,8 @@ from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, exclusive_lock, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_bodies, read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session import raw
 
@@ -126,12 +127,11 @@ def erase_in_keep(host: Host, root: str, journals: JournalWriters, session: str,
 
 def _learned(host: Host, root: str, session: str) -> dict[str, bytes]:
     """By the ids of their frames, what was learned in this session, and what is left of it (b"" for nothing)."""
-    from dreamkeep.journal.reader import events
 
     learned = Learned(session)
-    for _, event in events(Reading(host, f"{root}/{KEEP}")):
+    for _, event in read_events(host, f"{root}/{KEEP}"):
         learned.see(event)
-    found = ((event.id, learned.left(event)) for _, event in events(Reading(host, f"{root}/{KEEP}")))
+    found = ((event.id, learned.left(event)) for _, event in read_events(host, f"{root}/{KEEP}"))
     return {id: left for id, left in found if left is not None}
 
 
@@ -349,7 +349,7 @@ def _of_tap(body: Mapping[str, Any], session: str, taps: Collection[str]) -> boo
 def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[str]:
     """Long events of which something is to be erased: then all their pieces go, by the event's id."""
     found = set()
-    for frame, body in bodies(Reading(host, f"{root}/{KEEP}", raw=True), (Kind.TAP_FRAMES, Kind.HOOK_FIRED)):
+    for frame, body in read_bodies(host, f"{root}/{KEEP}", (Kind.TAP_FRAMES, Kind.HOOK_FIRED)):
         if "chunked" not in frame:
             continue
         whole = {**frame, "body": json.loads(body)}

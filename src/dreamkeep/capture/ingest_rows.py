@@ -26,7 +26,7 @@ from dreamkeep.errors import Deleted, DreamkeepError, NotFound
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads, row_in
 
@@ -250,7 +250,7 @@ class _RowSession:
         """What the journal holds: for each row the version it was last seen in. One that was masked does not tell it itself."""
         folder = f"{self._ingest.root}/{folder_of(self._session)}"
         found: dict[str, str] = {}
-        for _, raw in bodies(Reading(self._ingest.host, folder, raw=True), (Kind.SOURCE_ROWS,)):
+        for _, raw in read_bodies(self._ingest.host, folder, (Kind.SOURCE_ROWS,)):
             if b'"source":"%b"' % self._name.encode() in raw[:_ABOUT]:
                 for line in unpack(raw):
                     found.update([database.key_of(line), *((key, database.GONE) for key in database.gone_in(line))])

@@ -17,7 +17,8 @@ from dreamkeep.errors import Refused, cannot_read
 from dreamkeep.event import Body, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Position, Reading, events
+from dreamkeep.journal.reader import Position, Reading
+from dreamkeep.journal.scan import events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.items import Current
 
@@ -111,7 +112,7 @@ class Items:
             self._current.step(event)
             seen = seen or event.id == until
         self._position = reading.position
-        return seen and not reading.faults and not reading.looks_back
+        return seen and not reading.defects and not reading.refers_before_start
 
 
 def kind_of(item: object) -> str:

@@ -15,7 +15,7 @@ from dreamkeep.capture.sources.content import Content, cuts
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import ACTIVE, ENDED, title_of
@@ -92,8 +92,8 @@ class Openings:
             self._journals.say(session, Kind.SESSION_RESUMED, {"captured": 1}, {"state": ACTIVE})
 
     def _ended_at(self, session: str) -> str:
-        reading = Reading(self._host, f"{self._root}/{folder_of(session)}", raw=True)
-        return max((frame["at"] for frame, _ in bodies(reading, (Kind.SESSION_ENDED,))), default="")
+        ended = read_bodies(self._host, f"{self._root}/{folder_of(session)}", (Kind.SESSION_ENDED,))
+        return max((frame["at"] for frame, _ in ended), default="")
 
 
 def cwd_in(facts: Iterable[Fact]) -> str:

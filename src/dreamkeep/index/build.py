@@ -9,6 +9,7 @@ What was read is told to the witness (witnessing.py): a journal that was cut, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep.errors import Busy, NewerFormat
@@ -27,19 +28,10 @@ from dreamkeep.index.part_fingerprints import (
 )
 from dreamkeep.index.store import FolderMark, JournalPlace, Store
 from dreamkeep.journal import parts, witness
-from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.open_state import session_of
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import (
-    JournalDefect,
-    Mended,
-    Position,
-    Reading,
-    SeqRange,
-    events,
-    mended_by,
-    with_mended,
-)
+from dreamkeep.journal.reader import Position
+from dreamkeep.journal.scan import Scan
 from dreamkeep.journal.tombs import is_strange, named
 from dreamkeep.session import summary as life
 
@@ -51,8 +43,6 @@ _BATCH_BYTES = 8 << 20
 _LOOKS = 2
 #: Writers hold a journal's lock for as long as a write takes.
 _WAIT_S = 1.0
-#: Frames by which somebody tells of faults in what we may have read before.
-_ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
 #: How a journal looks of which only a beginning was read: as none does. In the second something odd was met on the way; what that
 #: was is known only at the end, so whoever goes on from there must in the end read all of it.
@@ -176,12 +166,12 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
         return True
     looked = looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
-    told, faults, reading, odd = _keep_events(host, folder, start)
-    if start and (odd or any(event.kind in _UNDOING for _, event in told)):
-        # What was undone never was: that is to be told from the beginning.
+    scan, found = _scan_keep(host, folder, start)
+    if start and (scan.needs_full_scan() or any(event.kind in _UNDOING for event in found)):
+        # An undone run leaves no trace: fold the journal without it.
         start = None
-        told, faults, reading, odd = _keep_events(host, folder, start)
-    found, end = [event for _, event in told], reading.position
+        scan, found = _scan_keep(host, folder, start)
+    end = scan.reading.position
     if not _stays(host, folder, end):
         return False
     sums = extended(host, folder, place.sums if place and start else "", end)
@@ -193,7 +183,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
             for session in store.tombstones():
                 store.lift(session)
         _remember(store, found, anew=start is None)
-        for _, event in told:
+        for event in found:
             if not (session := named(event)):
                 continue
             if event.kind == Kind.SESSION_DELETED:
@@ -203,7 +193,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
             else:
                 store.lift(session)
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
-        store.put_place(JournalPlace(KEEP, "", end, mark, looked, sums), None if start else faults)
+        store.put_place(JournalPlace(KEEP, "", end, mark, looked, sums), None if start else scan.defects())
     return True
 
 
@@ -222,30 +212,11 @@ def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     store.remember(memory.changed(), anew=anew)
 
 
-def _keep_events(
-    host: Host, folder: str, start: Position | None
-) -> tuple[list[tuple[int, Event]], list[JournalDefect], Reading, bool]:
-    """Events by seq, faults, the reading, and whether something is odd, so that only a reading from zero sees it whole."""
-    reading = Reading(host, folder, start)
-    broken: list[int] = []
-    mended: dict[Mended, bool] = {}
-    told = False
-
-    def listening() -> Iterator[Frame]:
-        nonlocal told
-        for frame in reading:
-            told |= frame["kind"] in _ABOUT_FAULTS
-            mended.update(mended_by(frame))
-            yield frame
-
-    found = list(events(listening(), broken))
-    strange = [JournalDefect("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq, event in found if is_strange(event)]
-    faults = with_mended([*reading.faults, *_chunks(broken), *strange], mended)
-    return found, faults, reading, bool(faults) or reading.looks_back or told
-
-
-def _chunks(broken: list[int]) -> list[JournalDefect]:
-    return [JournalDefect("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken]
+def _scan_keep(host: Host, folder: str, start: Position | None) -> tuple[Scan, list[Event]]:
+    scan = Scan(host, folder, start)
+    found = list(scan.events())
+    scan.strange += (seq for seq, event in found if is_strange(event))
+    return scan, [event for _, event in found]
 
 
 def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
@@ -339,11 +310,7 @@ class _Stretch:
         self._looks = looks(host, folder) if self._mark else ""
         self._sums = place.sums if place else ""
         self._sources = parse_sources(place.sources) if place else {}
-        self._reading = Reading(host, folder, place.position if place else None)
-        self._broken: list[int] = []
-        self._strange: list[int] = []
-        self._mended: dict[Mended, bool] = {}
-        self._told = False
+        self._scan = Scan(host, folder, place.position if place else None, fold=partial(note_sources, self._sources))
         self.odd = place is not None and place.mark == _BEGUN_ODD
         self.overtaken = False
 
@@ -361,7 +328,7 @@ class _Stretch:
             return  # removed while we looked
         state = {} if self._from_zero else json.loads(self._store.state(self._session))
         known = Stored(self._store, self._session, self._from_zero)
-        stream = events(self._listening(), self._broken)
+        stream = self._scan.events()
         travelled = 0
         more = True
         while more:
@@ -371,10 +338,10 @@ class _Stretch:
                     return
                 rows = RowCollector(summary, state, known)
                 count, more = self._take(stream, rows, travelled)
-                if not more and not _stays(self._host, self._folder, self._reading.position):
+                if not more and not _stays(self._host, self._folder, self._scan.reading.position):
                     self.odd = True
                     return
-                step = self._reading.travelled - travelled
+                step = self._scan.reading.bytes_read - travelled
                 state = rows.state()
                 summary = rows.seen()._replace(bytes=rows.summary.bytes + step)
                 self._put(rows, summary, more)
@@ -382,42 +349,25 @@ class _Stretch:
             travelled += step
             yield count, step
 
-    def _listening(self) -> Iterator[Frame]:
-        """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
-        for frame in self._reading:
-            note_sources(self._sources, frame)
-            if frame["kind"] in _ABOUT_FAULTS:
-                self._told = True
-                self._mended.update(mended_by(frame))
-            yield frame
-
     def _take(self, stream: Iterator[tuple[int, Event]], rows: RowCollector, travelled: int) -> tuple[int, bool]:
         for count in range(_BATCH_EVENTS):
             found = next(stream, None)
             if found is None:
                 return count, False
             rows.add(*found)
-            if self._reading.travelled - travelled > _BATCH_BYTES:
+            if self._scan.reading.bytes_read - travelled > _BATCH_BYTES:
                 return count + 1, True
         return _BATCH_EVENTS, True
 
     def _put(self, rows: RowCollector, summary: life.Summary, more: bool) -> None:
-        self._strange += rows.strange
+        self._scan.strange += rows.strange
+        self.odd |= self._scan.needs_full_scan()
         # Until the end is reached, the mark must not say that the folder was read.
-        end, sources = self._reading.position, sources_text(self._sources)
-        faults = self._faults()
+        end, sources = self._scan.reading.position, sources_text(self._sources)
         if more or self._mark is None:
             self._place = JournalPlace(self._name, self._session, end, _BEGUN_ODD if self.odd else _BEGUN, sources=sources)
         else:
             sums = extended(self._host, self._folder, self._sums, end)
             self._place = JournalPlace(self._name, self._session, end, self._mark, self._looks, sums, sources)
-        self._store.put(rows.batch(self._place, summary, None if more else faults))
-
-    def _faults(self) -> list[JournalDefect] | None:
-        found = [
-            *self._reading.faults,
-            *_chunks(self._broken),
-            *(JournalDefect("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq in self._strange),
-        ]
-        self.odd |= bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
-        return with_mended(found, self._mended) if self._from_zero else None
+        defects = self._scan.defects() if self._from_zero and not more else None
+        self._store.put(rows.batch(self._place, summary, defects))

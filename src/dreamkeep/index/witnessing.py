@@ -16,7 +16,8 @@ from dreamkeep.index.part_fingerprints import parse_sources, reach
 from dreamkeep.index.store import JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, is_that, tells_of
+from dreamkeep.journal.reader import tells_of
+from dreamkeep.journal.scan import Scan
 from dreamkeep.journal.witness import Sighting, Witness
 from dreamkeep.session import summary as life
 from dreamkeep.session.fold import FROM_FILES
@@ -99,11 +100,10 @@ def _make_durable(host: Host, folder: str, part: int, *, named: bool) -> None:
 def _look_for(host: Host, root: str, unmet: Collection[Sighting], now: Sighting) -> tuple[set[tuple[int, str]], int]:
     """Those that are elsewhere in the journal, that its holes tell of, or that came back under other seqs; and with which seq the
     journal ends."""
-    reading = Reading(host, f"{root}/{now.journal}", heads=True)
-    met = {one.frame for frame in reading for one in unmet if is_that(frame, one.frame)} | reading.passed
-    told = (one for one in unmet if any(tells_of(fault, one.part, one.seq) for fault in reading.faults))
+    scan = Scan(host, f"{root}/{now.journal}", heads=True, wanted=[one.frame for one in unmet]).run()
+    told = (one for one in unmet if any(tells_of(defect, one.part, one.seq) for defect in scan.reading.defects))
     back = (one for one in unmet if is_back(one, now.sources, now.state))
-    return met | {one.frame for one in (*told, *back)}, reading.position.seq
+    return scan.found_frames | {one.frame for one in (*told, *back)}, scan.reading.position.seq
 
 
 def is_back(one: Sighting, sources: str, state: str | None) -> bool:

@@ -43,11 +43,13 @@ def survey(host: Host, folder: str) -> Survey:
         merge(carry, frame)
     holes = [
         {"kind": f.kind, "part": f.part, "at": f.offset, "size": f.size, "missing": [list(span) for span in f.missing]}
-        for f in reading.faults
+        for f in reading.defects
         if f.kind in HOLES and not f.recorded
     ]
     last = numbers[-1]
-    return Survey(reading.position, last, reading.last_part_speaks, parts.is_cold(host, folder, last), reading.tail, holes, carry)
+    return Survey(
+        reading.position, last, reading.last_part_has_frame, parts.is_cold(host, folder, last), reading.tail, holes, carry
+    )
 
 
 def _start(host: Host, folder: str, numbers: list[int]) -> tuple[Position | None, Carried]:

@@ -6,16 +6,16 @@ and the good frames around it come through. Only the end of the last part may be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
 from dreamkeep.errors import NewerFormat
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, body_of, event_of, parse, salvage
+from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, parse, salvage
 
 
 class Position(NamedTuple):
@@ -46,7 +46,7 @@ class JournalDefect(NamedTuple):
     missing: tuple[SeqRange, ...] = ()
     recorded: bool = False
     times: int = 1
-    #: A frame `journal.mended` says that it was seen to; the last one that does, that it was only accepted.
+    #: A `journal.mended` frame says that this was dealt with; `accepted`: that it stays as it is.
     mended: bool = False
     accepted: bool = False
 
@@ -66,7 +66,7 @@ HOLES = ("damage", "cold", "gap", "suspect", "missing_part")
 
 
 class Reading:
-    """One pass over a journal from `start`: iterate for frames; afterwards `faults` and `tail` are true.
+    """One pass over a journal from `start`: iterate for frames; afterwards `defects` and `tail` are true.
 
     `position` is the place after the frame that came last.
     """
@@ -78,15 +78,17 @@ class Reading:
         self._loads = _head if heads else None
         self._host = host
         self._folder = folder
-        self.faults: list[JournalDefect] = []
+        self.defects: list[JournalDefect] = []
         self.tail: Tail | None = None
         #: The highest part that is there (0: none), and whether a good frame was read in it.
         self.last_part = 0
-        self.last_part_speaks = start is not None and start.offset > 0
-        #: A re-written frame points before `start`: only a reading from zero can tell whether it counts.
-        self.looks_back = False
-        #: (seq, crc) of good frames that were not given, because what they were written for again is there.
-        self.passed: set[tuple[int, str]] = set()
+        self.last_part_has_frame = start is not None and start.offset > 0
+        #: Where to begin in order to read the last part again; None: at the very beginning.
+        self.last_part_start = start
+        #: A frame was written again for one before `start`: only a reading from the beginning can tell whether it counts.
+        self.refers_before_start = False
+        #: (seq, crc) of frames written again after a failed sync that are not returned, because the first writing survived.
+        self.superseded: set[tuple[int, str]] = set()
         self._start = self._place = start or Position()
         self._behind = -self._start.offset
         self._offset = 0
@@ -102,7 +104,7 @@ class Reading:
         self._older: tuple[int, dict[int, str]] = (0, {})
 
     @property
-    def travelled(self) -> int:
+    def bytes_read(self) -> int:
         """How many bytes lie between where we started and `position`."""
         return self._behind + self.position.offset
 
@@ -130,7 +132,9 @@ class Reading:
             self._add(JournalDefect("missing_part", self._place.part + began, 0, 0))
         self._behind += self._place.offset
         self._place = self._place._replace(part=part, offset=0)
-        self.last_part_speaks = False
+        if part == self.last_part and self._place.seq:
+            self.last_part_start = self._place
+        self.last_part_has_frame = False
         self._known = None
 
     def _part(self, part: int) -> Iterator[Frame]:
@@ -173,7 +177,7 @@ class Reading:
                     continue
                 yield from self._line(offset, line)
                 _, _, seq, crc = self._place
-                smooth = self.last_part_speaks and not self._bad
+                smooth = self.last_part_has_frame and not self._bad
                 offset += len(line)
             self._place, self._last = self.position, None
             if held:
@@ -219,7 +223,7 @@ class Reading:
     def _good(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
         part, _, seq, crc = self._place
         here: int = frame["seq"]
-        self.last_part_speaks = True
+        self.last_part_has_frame = True
         suspect = frame["kind"] == Kind.PART_OPENED and _check_head(frame, f"{self._folder}/{parts.name(part)}")
         self._careful = self._careful or suspect
         if here <= seq:
@@ -227,9 +231,9 @@ class Reading:
             return
         missing = (SeqRange(seq + 1, here - 1),) if here > seq + 1 else ()
         self._missing.extend(missing)
-        last = self.faults[-1] if self.faults else None
+        last = self.defects[-1] if self.defects else None
         if missing and not self._bad and last and last.kind == "missing_part" and last.part < part and not last.missing:
-            self.faults[-1] = last._replace(missing=missing)  # what is missing here was in the parts that are missing
+            self.defects[-1] = last._replace(missing=missing)  # what is missing here was in the parts that are missing
         elif self._bad or missing:
             kind = self._bad_kind() if self._bad else "gap"
             if suspect and missing and kind != "cold":
@@ -242,7 +246,7 @@ class Reading:
         if "was" not in frame or self._stands_for(frame["was"]):
             yield frame
         else:
-            self.passed.add((here, frame["crc"]))
+            self.superseded.add((here, frame["crc"]))
 
     def _read_earlier_seq(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
         """A seq that should be behind us: displaced (its place was empty), doubled, or used twice."""
@@ -261,7 +265,7 @@ class Reading:
     def _stands_for(self, was: int) -> bool:
         """A frame written again after a failed sync counts only where the first writing did not survive."""
         if was <= self._start.seq:
-            self.looks_back = True
+            self.refers_before_start = True
         return self._fill(was)
 
     def _fill(self, seq: int) -> bool:
@@ -320,11 +324,11 @@ class Reading:
 
     def _add(self, fault: JournalDefect) -> None:
         """Neighbours of one kind are one fault: a file of a million repeated lines has one, not a million."""
-        last = self.faults[-1] if self.faults else None
+        last = self.defects[-1] if self.defects else None
         if last and not fault.missing and fault[:2] == last[:2] and last.offset + last.size == fault.offset:
-            self.faults[-1] = last._replace(size=last.size + fault.size, times=last.times + 1)
+            self.defects[-1] = last._replace(size=last.size + fault.size, times=last.times + 1)
         else:
-            self.faults.append(fault)
+            self.defects.append(fault)
 
     def _conclude(self) -> None:
         if self.tail and self.tail.part != self.last_part:
@@ -333,16 +337,16 @@ class Reading:
             self.tail = Tail(*self._bad, whole=False)
         else:
             self._flush_bad()
-        if not self.faults:
+        if not self.defects:
             return
         recorded = _recorded_holes(self._host, self._folder)
         kept = []
-        for fault in self.faults:
+        for fault in self.defects:
             left = _overlap(fault.missing, self._missing)
             if fault.missing and not left and fault.kind not in ("damage", "cold"):
                 continue  # what was missing turned up: displaced lines are their own fault, re-written frames none
             kept.append(fault._replace(missing=left, recorded=(fault.part, fault.offset) in recorded))
-        self.faults = kept
+        self.defects = kept
 
 
 def _head(line: bytes) -> Frame:
@@ -351,7 +355,7 @@ def _head(line: bytes) -> Frame:
 
     at = line.find(b',"body":')
     frame: Frame = orjson.loads(line[:at] + b"}")
-    if frame["kind"] in _BOOK_KEEPING or b',"was":' in line[-FOOT_SIZE - 32 : -FOOT_SIZE]:
+    if frame["kind"] in BOOK_KEEPING or b',"was":' in line[-FOOT_SIZE - 32 : -FOOT_SIZE]:
         whole: Frame = orjson.loads(line)
         return whole
     foot = line[-FOOT_SIZE - 1 :]
@@ -392,15 +396,7 @@ def _check_head(head: Frame, where: str) -> bool:
     return "suspect" in head["body"]
 
 
-_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
-
-#: By what a fault is named in a frame `journal.mended`: kind, part, offset, size.
-Mended = tuple[str, int, int, int]
-
-
-def is_that(frame: Frame, last: tuple[int, str]) -> bool:
-    """Whether it is the frame with this seq and checksum: as it was, or written again after a sync that failed."""
-    return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
+BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
 
 
 def tells_of(fault: JournalDefect, part: int, seq: int) -> bool:
@@ -408,69 +404,3 @@ def tells_of(fault: JournalDefect, part: int, seq: int) -> bool:
     if fault.kind not in HOLES:
         return False
     return (fault.kind, fault.part) == ("cold", part) or any(span.first <= seq <= span.last for span in fault.missing)
-
-
-def mended_by(frame: Frame) -> Iterator[tuple[Mended, bool]]:
-    """The faults that this frame says were seen to, and whether they were only accepted. Anybody may have written it: what is
-    none is passed over."""
-    body = frame["body"] if frame["kind"] == Kind.JOURNAL_MENDED else None
-    listed, how = (body.get("faults"), body.get("how")) if isinstance(body, dict) else (None, None)
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("kind"), str):
-            part, at, size = one.get("part"), one.get("at"), one.get("size", 0)
-            if isinstance(part, int) and isinstance(at, int) and isinstance(size, int):
-                yield (one["kind"], part, at, size), how == "accepted"
-
-
-def with_mended(faults: Iterable[JournalDefect], mended: Mapping[Mended, bool]) -> list[JournalDefect]:
-    return [fault._replace(mended=fault[:4] in mended, accepted=mended.get(fault[:4], False)) for fault in faults]
-
-
-def events(frames: Iterable[Frame], broken: list[int] | None = None) -> Iterator[tuple[int, Event]]:
-    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up, and a piece that is
-    nobody's, go to `broken`, by seq."""
-    import orjson
-
-    for frame, chunked in whole(frames, broken):
-        yield frame["seq"], event_of(frame if chunked is None else {**frame, "body": orjson.loads(chunked)})
-
-
-def bodies(reading: Reading, kinds: Collection[str]) -> Iterator[tuple[Frame, bytes]]:
-    """Frames of some kinds with the exact bytes of their bodies. The reading must be a raw one."""
-    for frame, chunked in whole(reading, None):
-        if frame["kind"] in kinds:
-            yield frame, body_of(frame["raw"], frame) if chunked is None else chunked
-
-
-def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[Frame, bytes | None]]:
-    """Each event's frame; with the joined bytes of its body where that was chunked."""
-    pieces: list[str] = []
-    of = ""
-    for frame in frames:
-        kind = frame["kind"]
-        if kind == Kind.CHUNK:
-            whose, text, n = _piece(frame["body"])
-            if not whose and broken is not None:
-                broken.append(frame["seq"])
-            if whose != of or n == 0:
-                # Pieces of one event lie together, so only one event's pieces are ever held. From the first on they are told
-                # again when some were lost.
-                of, pieces = whose, []
-            pieces.append(text)
-        elif kind in _BOOK_KEEPING:
-            continue
-        elif "chunked" in frame:
-            raw = "".join(pieces).encode() if of == frame["id"] else b""
-            of, pieces = "", []
-            if f"{crc32(raw):08x}" == frame["body"]["crc"]:
-                yield frame, raw
-            elif broken is not None:
-                broken.append(frame["seq"])
-        else:
-            yield frame, None
-
-
-def _piece(body: object) -> tuple[str, str, object]:
-    """Whose, what, and the which. Anybody may have written it: what is none is nobody's, and adds nothing."""
-    whose, text, n = (body.get(key) for key in ("of", "text", "n")) if isinstance(body, dict) else (None, None, None)
-    return (whose, text, n) if isinstance(whose, str) and isinstance(text, str) else ("", "", None)

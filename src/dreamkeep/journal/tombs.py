@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Set
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Position, Reading, events
+from dreamkeep.journal.reader import Position, Reading
+from dreamkeep.journal.scan import events
 
 _OF_THE_DEAD = frozenset((Kind.SESSION_DELETED, Kind.SESSION_UNDELETED))
 

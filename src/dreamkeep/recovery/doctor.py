@@ -13,7 +13,7 @@ from dreamkeep.host import Host
 from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from dreamkeep.memory.tables import PAGES
 from dreamkeep.recovery.audit.dreams import left_alone
 from dreamkeep.recovery.delete.delete import ASIDE, INTENTS
@@ -221,7 +221,7 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 
 def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     """Hook calls whose words nobody understands, so that they belong to no session. They are kept, so nothing is wrong here."""
-    fired = (event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind == Kind.HOOK_FIRED)
+    fired = (event for _, event in read_events(host, f"{root}/{KEEP}") if event.kind == Kind.HOOK_FIRED)
     calls = [call for event in fired for call in _unread(event)]
     if calls:
         last = calls[-1]

@@ -18,7 +18,7 @@ from dreamkeep.capture.sources.content import FRAME, Bytes
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.session.raw import pack, unpack
 
 _TRIES = 8
@@ -132,7 +132,7 @@ def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, t
 def _row_lines(host: Host, folder: str, name: str) -> dict[str, _KeptRow]:
     """Each row's last line."""
     found: dict[str, _KeptRow] = {}
-    for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)):
+    for _, raw in read_bodies(host, folder, (Kind.SOURCE_ROWS,)):
         if b'"source":"%b"' % name.encode() in raw[:200]:
             known = versions(raw)
             for line in unpack(raw):

@@ -15,7 +15,8 @@ from dreamkeep.agents.contract import BESIDE
 from dreamkeep.capture.sources.content import SourceCursor
 from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
-from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_bodies
 from dreamkeep.session.raw import unpack
 
 #: What happened to a file whose next generation begins.
@@ -46,7 +47,7 @@ def _named(role: str, real: str) -> str:
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
     """What the journal says of each source: name → path, role, form, …; the newest word counts. What moved has its new name."""
     found: dict[str, dict[str, Any]] = {}
-    for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
+    for frame, _ in read_bodies(host, folder, (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
         body = frame["body"]
         if not isinstance(body.get("source"), str):
             continue  # anybody may have written it: what names no source tells of none
@@ -59,7 +60,7 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
 def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Every line, payload and frame of a session in the order of capture, with its line feed where it had one. Not what lies
     beside its transcripts, which may be anything. `masked` stands at rows of which at least one is."""
-    for frame, raw in bodies(Reading(host, folder, raw=True), RAW):
+    for frame, raw in read_bodies(host, folder, RAW):
         body = frame["body"] if "chunked" not in frame else _about(raw)
         if "sizes" not in body or body.get("role") in BESIDE:
             continue
@@ -155,7 +156,7 @@ def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tupl
     """Each frame of some sources, with its own lines as bytes that end as they did; and where a generation begins, one without.
 
     `owners`: the names that a source has and had → the one it has."""
-    for frame, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_READ, Kind.SOURCE_CHANGED)):
+    for frame, raw in read_bodies(host, folder, (Kind.SOURCE_READ, Kind.SOURCE_CHANGED)):
         body = frame["body"] if "chunked" not in frame else _about(raw)
         name = owners.get(body["source"])
         if name is None:
@@ -173,7 +174,7 @@ def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tupl
 
 def _owners(host: Host, folder: str, names: Collection[str]) -> dict[str, str]:
     was: dict[str, str] = {}
-    for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_CHANGED,)):
+    for frame, _ in read_bodies(host, folder, (Kind.SOURCE_CHANGED,)):
         body = frame["body"]
         if body.get("what") == "moved" and isinstance(body.get("source"), str) and isinstance(body.get("was"), str):
             was[body["source"]] = body["was"]

@@ -155,10 +155,10 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits
     """All that was published there, oldest first, also by another name of the file; but for what was erased since. The journal is
     gone through for it: mostly nobody asks."""
     from dreamkeep.journal.places import KEEP
-    from dreamkeep.journal.reader import Reading, events
+    from dreamkeep.journal.scan import read_events
 
     kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
-    said = [event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind in kinds]
+    said = [event for _, event in read_events(host, f"{root}/{KEEP}") if event.kind in kinds]
     names, found, written = {str(last["path"])}, list[page_edits.PageVersion](), set[str]()
     for event in reversed(said):
         path = str(event.body.get("path"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import Busy
@@ -18,11 +19,11 @@ from dreamkeep.index.rows import RowCollector, Stored
 from dreamkeep.index.store import FolderMark, JournalPlace, Store
 from dreamkeep.index.witnessing import is_back, sighting
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.open_state import read_head, session_of
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import JournalDefect as Seen
-from dreamkeep.journal.reader import Mended, Position, Reading, SeqRange, Tail, events, is_that, mended_by, tells_of, with_mended
+from dreamkeep.journal.reader import Position, Reading, Tail, tells_of
+from dreamkeep.journal.scan import Scan, read_events
 from dreamkeep.journal.tombs import Tombstones, is_strange, named
 from dreamkeep.journal.witness import FILE as WITNESS
 from dreamkeep.journal.witness import Sighting, Witness, is_there, load
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 #: More than this of one journal is not folded in memory: its open turns are seen when it is indexed.
 _FOLDED_BYTES = 64 << 20
 #: Writers hold a journal's lock for as long as a write takes.
@@ -71,12 +71,9 @@ class Open(NamedTuple):
 class JournalReading(NamedTuple):
     """One reading of a journal. `odd`: only a reading from zero sees it whole. `unsettled`: as far as this stretch tells."""
 
-    faults: list[Seen]
+    defects: list[Seen]
     tail: Tail | None
-    end: Position
-    last_part: int
-    #: From where the last part can be read again: behind the last frame of the part before.
-    edge: Position | None
+    reading: Reading
     odd: bool
     #: Whether the frame that was indexed last was met; and which of those that are not where they were seen.
     met: bool
@@ -338,8 +335,7 @@ class JournalAudit:
             yield from self._make_faults(name, place.session, known)
         yield from self._lost(name, self._unmet(name, place), (), known or (), place.position.seq)
         if not self._ends(place):
-            read = self._under_lock(name, lambda: self._last_part(f"{self._root}/{name}"))
-            yield from self._tail(name, place.session, read.tail if read else None)
+            yield from self._tail(name, place.session, self._under_lock(name, lambda: self._read_tail(f"{self._root}/{name}")))
 
     def _looked_at(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
         folder = f"{self._root}/{name}"
@@ -396,12 +392,12 @@ class JournalAudit:
         if start and read.odd:
             start, read = None, self._read(name, session, None, place, unmet)
         drifted = place is not None and not same and not read.met
-        if read.tail or drifted or unmet or any(seen.part == read.last_part for seen in read.faults):
+        if read.tail or drifted or unmet or any(defect.part == read.reading.last_part for defect in read.defects):
             read = self._sure(name, read, place, unmet)
-        yield from self._make_faults(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
+        yield from self._make_faults(name, session, [*(self._known.get(session, ()) if start else ()), *read.defects])
         yield from self._tail(name, session, read.tail)
         back = {one.frame for one in unmet if is_back(one, self._carried[name][0], read.state)}
-        lost = list(self._lost(name, unmet, read.found | back, read.faults, read.end.seq))
+        lost = list(self._lost(name, unmet, read.found | back, read.defects, read.reading.position.seq))
         yield from lost
         if place and not same and not lost:
             yield from self._drifted(name, place, read)
@@ -449,7 +445,7 @@ class JournalAudit:
 
     def _drifted(self, name: str, place: JournalPlace, read: JournalReading) -> Iterator[Fault]:
         """The index knows of something else than what lies there. What is gone and was never known to be on disk is no fault."""
-        if read.met and not read.faults and not read.tail and place.sums and place.mark.part:
+        if read.met and not read.defects and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal is intact, but differs from what was indexed")
 
     def _drift(self, name: str, place: JournalPlace, what: str) -> Fault:
@@ -462,48 +458,24 @@ class JournalAudit:
     ) -> JournalReading:
         """`place`: what was indexed of it, if anything. `unmet`: what is not where it was seen."""
         self.checked["read"] += 1
-        reading = Reading(self._host, f"{self._root}/{name}", start)
-        broken: list[int] = []
-        mended: dict[Mended, bool] = {}
-        heard = met = False
         sources = part_fingerprints.parse_sources(place.sources) if place and start else {}
-        edge = start
+        note_sources = partial(part_fingerprints.note_sources, sources)
         last = _last_of(place)
-        missed = [one.frame for one in unmet]
-        found_again: set[tuple[int, str]] = set()
-
-        def listening() -> Iterator[Frame]:
-            nonlocal heard, met, edge
-            for frame in reading:
-                met = met or is_that(frame, last)
-                if missed:
-                    found_again.update(one for one in missed if is_that(frame, one))
-                part_fingerprints.note_sources(sources, frame)
-                if reading.position.part < reading.last_part:
-                    edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
-                if frame["kind"] in _ABOUT_FAULTS:
-                    heard = True
-                    mended.update(mended_by(frame))
-                yield frame
-
-        found = events(listening(), broken)
-        rows = self._fold(session, start, found, reading) if name != KEEP else None
-        strange = self._take_keep(found, start) if name == KEEP else rows.strange if rows else []
-        self._carried[name] = part_fingerprints.sources_text(sources), reading.position.seq
-        faults = [
-            *reading.faults,
-            *(Seen("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken),
-            *(Seen("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq in strange),
-        ]
+        wanted = [last, *(one.frame for one in unmet)]
+        scan = Scan(self._host, f"{self._root}/{name}", start, fold=note_sources, wanted=wanted)
+        rows = None
+        if name == KEEP:
+            scan.strange += self._take_keep(scan.events(), start)
+        elif rows := self._fold(session, start, scan):
+            scan.strange += rows.strange
+        self._carried[name] = part_fingerprints.sources_text(sources), scan.reading.position.seq
         return JournalReading(
-            with_mended(faults, mended),
-            reading.tail,
-            reading.position,
-            reading.last_part,
-            edge,
-            bool(faults) or reading.looks_back or heard,
-            met or last in reading.passed,
-            frozenset(found_again | reading.passed),
+            scan.defects(),
+            scan.reading.tail,
+            scan.reading,
+            scan.needs_full_scan(),
+            last in scan.found_frames,
+            frozenset(scan.found_frames),
             rows.changes.turns if rows else {},
             rows.state().get("segments") if rows else None,
             rows.seen().state or "" if rows else "",
@@ -538,15 +510,13 @@ class JournalAudit:
         for event in news:
             memory.apply(event)
         # What was undone never was: that is to be told from the beginning.
-        return fold(event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))) if memory.needs_refold else memory
+        return fold(event for _, event in read_events(self._host, f"{self._root}/{KEEP}")) if memory.needs_refold else memory
 
     def is_current(self) -> bool:
         """Whether nothing was said in the keep's own journal since it was read."""
         return part_fingerprints.mark_of(self._host, f"{self._root}/{KEEP}", None) == self.keep_mark
 
-    def _fold(
-        self, session: str, start: Position | None, found: Iterator[tuple[int, Event]], reading: Reading
-    ) -> RowCollector | None:
+    def _fold(self, session: str, start: Position | None, scan: Scan) -> RowCollector | None:
         """As the index would do it, and put nowhere. None when it got too long for that: then only the bytes were looked at."""
         store = self._store if start else None
         summary = store.session(session) if store else life.empty(session)
@@ -554,8 +524,8 @@ class JournalAudit:
         if summary is not None:
             state = json.loads(store.state(session)) if store else {}
             rows = RowCollector(summary, state, Stored(store, session, False) if store else NoEarlierResults())
-        for seq, event in found:
-            if rows and reading.travelled > _FOLDED_BYTES:
+        for seq, event in scan.events():
+            if rows and scan.reading.bytes_read > _FOLDED_BYTES:
                 rows = None
             if rows:
                 rows.add(seq, event)
@@ -570,22 +540,15 @@ class JournalAudit:
     def _sure(self, name: str, read: JournalReading, place: JournalPlace | None, unmet: Collection[Sighting]) -> JournalReading:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
         last = _last_of(place)
-        met, found = read.met, set(read.found)
-
-        def look() -> Reading:
-            nonlocal met
-            reading = Reading(self._host, f"{self._root}/{name}", read.edge, heads=True)
-            for frame in reading:
-                met = met or is_that(frame, last)
-                found.update(one.frame for one in unmet if is_that(frame, one.frame))
-            return reading
-
-        second = self._under_lock(name, look)
-        there = {seen[:3] for seen in second.faults} if second else set()
-        faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
+        frames = [one.frame for one in unmet]
+        scan = Scan(self._host, f"{self._root}/{name}", read.reading.last_part_start, heads=True, wanted=[last, *frames])
+        second = self._under_lock(name, scan.run)
+        there = {defect[:3] for defect in second.reading.defects} if second else set()
+        defects = [defect for defect in read.defects if defect.part != read.reading.last_part or defect[:3] in there]
         if second is None:
-            return read._replace(faults=faults, tail=None, met=True, found=frozenset(one.frame for one in unmet))
-        return read._replace(faults=faults, tail=second.tail, met=met, found=frozenset(found))
+            return read._replace(defects=defects, tail=None, met=True, found=frozenset(frames))
+        found = read.found | second.found_frames
+        return read._replace(defects=defects, tail=second.reading.tail, met=read.met or last in found, found=found)
 
     def _under_lock(self, name: str, act: Callable[[], T]) -> T | None:
         """Look while no writer may write; None when one holds the lock all the time. Makes no lock file."""
@@ -603,17 +566,12 @@ class JournalAudit:
         finally:
             self._host.close(handle)
 
-    def _last_part(self, folder: str) -> Reading:
-        """Good enough to see how it ends."""
+    def _read_tail(self, folder: str) -> Tail | None:
+        """How it ends, by its last part alone."""
         numbers = parts.numbers(self._host, folder)
         head = read_head(self._host, folder, numbers[-1]) if numbers else None
-        return self._frames(folder, Position(numbers[-1], 0, head["seq"] - 1, head["prev"]) if head else None)
-
-    def _frames(self, folder: str, start: Position | None) -> Reading:
-        reading = Reading(self._host, folder, start, heads=True)
-        for _ in reading:
-            pass
-        return reading
+        start = Position(numbers[-1], 0, head["seq"] - 1, head["prev"]) if head else None
+        return Scan(self._host, folder, start, heads=True).run().reading.tail
 
     def _session_of(self, name: str) -> str | None:
         """By what its heads say, or else any frame, or else the witness; None when that would lie elsewhere (a copy by hand)."""

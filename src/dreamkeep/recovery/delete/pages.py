@@ -12,7 +12,7 @@ from dreamkeep.capture.forget import Learned
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, read_file
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from dreamkeep.memory import page, page_edits
 
 
@@ -39,7 +39,7 @@ def showing(host: Host, root: str, session: str) -> frozenset[str]:
 
 
 def _read_events(host: Host, root: str) -> Iterator[Event]:
-    return (event for _, event in events(Reading(host, f"{root}/{KEEP}")))
+    return (event for _, event in read_events(host, f"{root}/{KEEP}"))
 
 
 def _named(host: Host, path: str, otherwise: Iterable[str]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, exclusive_lock, read_file
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.memory import page
 from dreamkeep.memory.dreams import COMPLETED, FAILED, PENDING, RUNNING, DreamProgress, DreamRun
@@ -42,7 +42,7 @@ def _lock(context: RepairContext, name: str) -> AbstractContextManager[None]:
 
 
 def _read_events(host: Host, root: str) -> list[Event]:
-    return [event for _, event in events(Reading(host, f"{root}/{KEEP}"))]
+    return [event for _, event in read_events(host, f"{root}/{KEEP}")]
 
 
 # -- pages

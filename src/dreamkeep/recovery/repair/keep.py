@@ -21,7 +21,8 @@ from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame, body_of, parse
 from dreamkeep.journal.open_state import survey
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import events, read_events
 from dreamkeep.recovery.audit.compare_source import carried_in, lacks
 from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
 from dreamkeep.recovery.repair.context import PlanContext, RepairContext
@@ -308,7 +309,7 @@ def settle_turn(context: RepairContext, fault: Fault) -> MendResult:
 def _is_settled(host: Host, folder: str, turn: str) -> bool:
     return any(
         event.kind == Kind.TURN_SETTLED and event.body.get("turn") == turn and event.body.get("state") in SETTLED
-        for _, event in events(Reading(host, folder))
+        for _, event in read_events(host, folder)
     )
 
 
@@ -316,7 +317,7 @@ def close_compaction(context: RepairContext, fault: Fault) -> MendResult:
     session, about = str(fault.about["session"]), fault.about
     body = {"compaction": about["compaction"], "opened_at": about.get("opened_at"), "closing": about["closing"]}
     folder = f"{context.root}/{folder_of(session)}"
-    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in events(Reading(context.host, folder))):
+    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in read_events(context.host, folder)):
         context.journals.say(session, Kind.COMPACTION_CLOSED, body)
     return MENDED
 

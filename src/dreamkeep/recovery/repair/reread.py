@@ -33,7 +33,8 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.open_state import carried, survey
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import HOLES, Reading, SeqRange, events
+from dreamkeep.journal.reader import HOLES, Reading, SeqRange
+from dreamkeep.journal.scan import Scan
 from dreamkeep.recovery.faults import CLASSES, MENDED, Fault, MendResult, not_mended
 from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 from dreamkeep.recovery.repair.ledger import mark_of, repair_ids
@@ -157,7 +158,7 @@ class Journal:
         """Whether a tap was ever used here: what belongs to no session, as its greeting, is in the keep's own journal."""
         reading = Reading(self.host, f"{self.root}/{KEEP}", heads=True)
         kinds = {frame["kind"] for frame in reading}
-        return not kinds.isdisjoint(_TAP) or any(fault.kind in HOLES for fault in reading.faults)
+        return not kinds.isdisjoint(_TAP) or any(fault.kind in HOLES for fault in reading.defects)
 
     def is_whole(self, name: str, word: SourceCursor) -> bool:
         """Whether what can be read of a source here is all that was captured of it."""
@@ -244,7 +245,6 @@ def _end_is_gone(fault: Fault) -> bool:
 
 def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
     """`marks`: by which frames are known that repairs wrote."""
-    reading = Reading(host, folder)
     kinds: set[str] = set()
     state, mended_at = "", 0
     generations: dict[str, list[tuple[int, int]]] = {}
@@ -253,32 +253,32 @@ def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
     ends: dict[int, int] = {}
     stretches = _Stretches()
 
-    def listening() -> Iterator[Frame]:
-        nonlocal state, mended_at
-        before = 0  # the last seq that is none of a piece
-        for frame in reading:
-            kind, seq = frame["kind"], frame["seq"]
-            if kind != Kind.CHUNK:
-                begun[seq], before = before + 1, seq
-            kinds.add(kind)
-            ends[reading.position.part] = seq
-            state = STATE_AFTER.get(kind, state)
-            if "chunked" in frame:
-                by_seq[seq] = kind
-            elif kind == Kind.SOURCE_CHANGED and frame["body"].get("what") == "mended":
-                mended_at = seq
-            if kind in _SOURCE:
-                for name, word in _words(frame.get("carry")):
-                    generations.setdefault(name, []).append((seq, word.generation))
-            elif kind == Kind.PART_OPENED and "suspect" not in frame["body"]:
-                stretches.repeat(seq, carried(frame))
-            yield frame
+    before = 0  # the last seq that is not a chunk's
 
-    broken: list[int] = []
-    for seq, event in events(listening(), broken):
+    def fold(frame: Frame) -> None:
+        nonlocal state, mended_at, before
+        kind, seq = frame["kind"], frame["seq"]
+        if kind != Kind.CHUNK:
+            begun[seq], before = before + 1, seq
+        kinds.add(kind)
+        ends[scan.reading.position.part] = seq
+        state = STATE_AFTER.get(kind, state)
+        if "chunked" in frame:
+            by_seq[seq] = kind
+        elif kind == Kind.SOURCE_CHANGED and frame["body"].get("what") == "mended":
+            mended_at = seq
+        if kind in _SOURCE:
+            for name, word in _words(frame.get("carry")):
+                generations.setdefault(name, []).append((seq, word.generation))
+        elif kind == Kind.PART_OPENED and "suspect" not in frame["body"]:
+            stretches.repeat(seq, carried(frame))
+
+    scan = Scan(host, folder, fold=fold)
+    broken = scan.broken_chunks
+    for seq, event in scan.events():
         if event.kind in _SOURCE:
             stretches.add(seq, event, again=event.id.replace("-", "").endswith(marks) if marks else False)
-    holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in reading.faults if f.kind in HOLES]
+    holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in scan.reading.defects if f.kind in HOLES]
     broken_kinds = frozenset(by_seq.get(seq, "") for seq in broken)
     pieces = [SeqRange(begun[seq], seq) for seq in broken if by_seq.get(seq) in _SOURCE]
     return ReadableJournal(

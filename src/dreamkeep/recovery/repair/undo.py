@@ -22,7 +22,8 @@ from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.open_state import set_aside, survey
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, Tail, events
+from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.scan import read_events
 from dreamkeep.recovery.repair.ledger import (
     ASIDE,
     BLOCK,
@@ -193,7 +194,7 @@ class _Undo:
 
     def _calls_in(self, journal: str) -> set[str]:
         if journal not in self._calls:
-            read = events(Reading(self._host, f"{self._root}/{journal}"))
+            read = read_events(self._host, f"{self._root}/{journal}")
             bodies = (event.body for _, event in read if event.kind == Kind.HOOK_FIRED)
             self._calls[journal] = {call for body in bodies for call in spool.journaled(body)}
         return self._calls[journal]

@@ -21,9 +21,9 @@ from dreamkeep.capture.sources import source_bytes
 from dreamkeep.capture.sources.content import SourceCursor
 from dreamkeep.capture.sources.row_loss import with_its_words
 from dreamkeep.errors import Failed, NotFound, Unsupported
-from dreamkeep.event import Kind
 from dreamkeep.host import Host
-from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES
+from dreamkeep.journal.scan import Scan
 from dreamkeep.recovery.audit.compare_source import richness
 from dreamkeep.recovery.restore.places import Home, place
 from dreamkeep.recovery.restore.put import Pieces
@@ -83,13 +83,12 @@ def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
 
 def lost(host: Host, folder: str) -> int:
     """How many events are gone from a journal, and were not captured again. An end that can't be read may be one, too."""
-    mended: dict[Mended, bool] = {}
-    reading = Reading(host, folder, heads=True)
-    for frame in reading:
-        if frame["kind"] == Kind.JOURNAL_MENDED and frame["body"].get("how") in _AGAIN:
-            mended.update(mended_by(frame))
-    holes = [fault for fault in with_mended(reading.faults, mended) if fault.kind in HOLES and not fault.mended]
-    unread = reading.tail is not None and reading.tail.size > 0
+    scan = Scan(host, folder, heads=True).run()
+    holes = [
+        hole for hole in scan.defects() if hole.kind in HOLES and not any(how in _AGAIN for how in scan.mended.get(hole[:4], ()))
+    ]
+    tail = scan.reading.tail
+    unread = tail is not None and tail.size > 0
     unknown = sum(fault.kind == "cold" and not fault.missing for fault in holes)
     return unread + unknown + sum(span.last - span.first + 1 for fault in holes for span in fault.missing)
 

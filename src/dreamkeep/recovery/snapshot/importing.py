@@ -21,7 +21,8 @@ from dreamkeep.host import Host, make_folders, read_file, write_new
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.memory import page
@@ -212,7 +213,7 @@ class Importing:
         if adopt(self._host, f"{self._root}/{journal}", staged, may_begin):
             self._counts["added"] += 1
             self._same[session] = None
-            self._counts["events"] += sum(1 for _ in events(Reading(self._host, self._staging)))
+            self._counts["events"] += sum(1 for _ in read_events(self._host, self._staging))
             return
         may_begin()
         done = self._merge(session, f"{self._root}/{journal}")

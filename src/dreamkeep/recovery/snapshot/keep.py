@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from dreamkeep.capture import forget
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.scan import read_events
 
 #: What stands between quotes and backslashes.
 _PLAIN = re.compile(rb'[^"\\]+')
@@ -40,7 +41,7 @@ class Theirs:
         self._unshown: set[str] = set()
         named = self._named(host, folder, dead)
         self._dead = [(forget.Learned(one), one, dead[one]) for one in named]
-        for _, event in events(Reading(host, folder)):
+        for _, event in read_events(host, folder):
             for learned, *_ in self._dead:
                 learned.see(event)
             if event.kind == Kind.DREAM_READ:
@@ -155,7 +156,7 @@ class Tombs(NamedTuple):
 def tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
     dead: dict[str, str] = {}
     lifted: dict[str, str] = {}
-    for _, event in events(Reading(host, folder)):
+    for _, event in read_events(host, folder):
         session = str(event.body.get("session"))
         if event.kind == Kind.SESSION_DELETED and is_session(session):
             dead[session] = event.at
@@ -167,5 +168,5 @@ def tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
 
 def published(host: Host, folder: str) -> dict[str, str]:
     """What was published last on each page, by its path; "" where its words were erased. Anybody may have written it."""
-    told = (event.body for _, event in events(Reading(host, folder)) if event.kind == Kind.PAGE_PUBLISHED)
+    told = (event.body for _, event in read_events(host, folder) if event.kind == Kind.PAGE_PUBLISHED)
     return {str(body.get("path")): str(body.get("region") or "") for body in told if isinstance(body, dict)}

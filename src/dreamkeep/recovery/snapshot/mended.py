@@ -7,7 +7,7 @@ the copy has the frame that was seen last and lacks none before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dreamkeep.event import Kind
@@ -15,7 +15,8 @@ from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import HOLES, JournalDefect, Mended, Reading, SeqRange, events, is_that, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES, JournalDefect, Reading, SeqRange
+from dreamkeep.journal.scan import Scan
 
 #: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
 _LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
@@ -70,53 +71,40 @@ def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]])
 
 
 def _here(host: Host, folder: str, known: Iterable[tuple[int, str]]) -> _Here:
-    reading = Reading(host, folder)
     behind: dict[int, str] = {}
-    mended: dict[Mended, bool] = {}
-    lost = {one for one in known if one[0]}
+    before = 0
+    wanted = {one for one in known if one[0]}
 
-    def listening() -> Iterator[Frame]:
-        before = 0
-        for frame in reading:
-            seq = frame["seq"]
-            if seq != before + 1 or "chunked" in frame:
-                behind[seq] = frame["crc"]
-            before = seq
-            lost.difference_update([one for one in lost if is_that(frame, one)])
-            mended.update(mended_by(frame))
-            yield frame
+    def fold(frame: Frame) -> None:
+        nonlocal before
+        seq = frame["seq"]
+        if seq != before + 1 or "chunked" in frame:
+            behind[seq] = frame["crc"]
+        before = seq
 
-    broken: list[int] = []
-    for _ in events(listening(), broken):
-        pass
-    lost -= reading.passed
-    found = [*reading.faults, *(JournalDefect("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken)]
-    holes = [one for one in with_mended(found, mended) if one.kind in (*HOLES, "chunks") and not one.mended]
-    return _Here(holes, behind, lost)
+    scan = Scan(host, folder, fold=fold, wanted=wanted).run()
+    holes = [one for one in scan.defects() if one.kind in (*HOLES, "chunks") and not one.mended]
+    return _Here(holes, behind, wanted - scan.found_frames)
 
 
 def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -> _There:
     """`own`: it is a keep's own journal."""
-    reading = Reading(host, folder)
     has: set[tuple[int, str]] = set()
-    left_out: list[int] = []
+    left_out: list[SeqRange] = []
     bound: list[SeqRange] = []
 
-    def listening() -> Iterator[Frame]:
-        for frame in reading:
-            if (one := (frame["seq"], frame["crc"])) in asked:
-                has.add(one)
-            if own and frame["kind"] in _LEFT_OUT:
-                left_out.append(frame["seq"])
-            if own and frame["kind"] not in _LOOSE:
-                bound.append(SeqRange(frame["seq"], frame["seq"]))
-            yield frame
+    def fold(frame: Frame) -> None:
+        seq = frame["seq"]
+        if (seq, frame["crc"]) in asked:
+            has.add((seq, frame["crc"]))
+        if own and frame["kind"] in _LEFT_OUT:
+            left_out.append(SeqRange(seq, seq))
+        if own and frame["kind"] not in _LOOSE:
+            bound.append(SeqRange(seq, seq))
 
-    broken: list[int] = []
-    for _ in events(listening(), broken):
-        pass
-    lacks = [span for one in reading.faults for span in one.missing]
-    return _There([*lacks, *(SeqRange(seq, seq) for seq in (*broken, *left_out))], bound, has)
+    scan = Scan(host, folder, fold=fold).run()
+    lacks = [span for defect in scan.defects() for span in defect.missing]
+    return _There([*lacks, *left_out], bound, has)
 
 
 def _filled(hole: JournalDefect, here: _Here, there: _There) -> bool:

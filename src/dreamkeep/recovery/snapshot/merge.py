@@ -18,7 +18,8 @@ from dreamkeep.event import Carry, Event, Kind, RawChunk
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
 from dreamkeep.journal.open_state import Carried, merge
-from dreamkeep.journal.reader import Position, Reading, events, whole
+from dreamkeep.journal.reader import Position, Reading
+from dreamkeep.journal.scan import events, join_chunks
 from dreamkeep.memory.project import BY_INGEST
 
 #: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
@@ -99,7 +100,7 @@ class Ours:
 
     def differing(self) -> list[str]:
         """Of these sources, those that are not the same here, by length and checksum; all, if something of ours is lost."""
-        whole = not self._reading.faults
+        whole = not self._reading.defects
         return sorted(one for one in self.sources if not whole or _content(self.carry, one) != _content(self.theirs, one))
 
     def _next(self) -> Frame | None:
@@ -134,7 +135,7 @@ def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
                 incomplete.add(frame["body"]["of"] if frame["kind"] == Kind.CHUNK else frame["id"])
             yield frame
 
-    for frame, chunked in whole(watched(), None):
+    for frame, chunked in join_chunks(watched()):
         if frame["id"] in incomplete:
             yield Lacking(_event(frame, chunked), not ours.apart, frame["id"] in ours.erased)
         incomplete.clear()

@@ -356,13 +356,13 @@ def _undo_run(context: KeepContext, run: str) -> None:
     from dreamkeep.dream.undo import rethought
     from dreamkeep.event import Event, Kind
     from dreamkeep.journal.places import KEEP
-    from dreamkeep.journal.reader import Reading, events
+    from dreamkeep.journal.scan import read_events
     from dreamkeep.memory.memory import fold
 
     before = context.load_memory()
     now = rfc3339(context.host.now())
     undone = Event(context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
-    said = [event for _, event in events(Reading(context.host, f"{context.root}/{KEEP}"))]
+    said = [event for _, event in read_events(context.host, f"{context.root}/{KEEP}")]
     decisions = rethought(before, fold([*said, undone]), run, now, partial(compare_meaning, context))
     context.journals().append("", [undone, *(Event(context.ids.new(), one.kind, now, one.body) for one in decisions)])
 
