@@ -1,14 +1,12 @@
 """What an agent's folder offers, as types. CONTRACT.md says how to write one.
 
-    __init__.py     AGENT: what is known of it at a glance (`Agent`)
-    discovery.py    where its sessions are (`Discovery`; `Neighbours`, `Sharing`, `Keeper` where it has more)
-    reader.py       raw records → facts (`Reader`)
-    writer.py       a talk → its own bytes (`Writer`)
-    row_habits.py   when rows that are gone from its database were meant to go (`shared/row_habits.py`)
-    setup.py        hooks and the MCP server into its settings (`capture/setup/offer.py`)
-    recovery.py     its own stores, looked at and mended (`recovery/stores.py`)
-
-A source is a file or database in which an agent keeps sessions: discovery finds it, and a reader makes facts of its records.
+__init__.py     AGENT: the facts about it (`Agent`)
+discovery.py    where its sessions are (`Discovery`; where it has more: `Neighbours`, `Sharing`, `FolderList`, `Keeper`)
+reader.py       raw records → facts (`Reader`)
+writer.py       a talk → its own bytes (`TalkWriter` in shared/talk.py)
+row_habits.py   which rows the agent removes from its database on purpose (`RowHabits` in shared/row_habits.py)
+setup.py        its settings: hooks and the MCP server (`Setup` in capture/setup/offer.py)
+recovery.py     its own stores: audit and repair (recovery/stores.py)
 """
 
 from __future__ import annotations
@@ -20,33 +18,34 @@ from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.host import Host
 
 #: How a source is read: lines that are appended; a JSON document that is rewritten whole; the rows of an SQLite file;
-#: lines in a zstd-compressed file; a text that is no records; lines of which each belongs to some session.
+#: lines in a zstd-compressed file; text without records; lines that belong to different sessions.
 LINES, DOCUMENT, ROWS, LINES_ZST, TEXT, SHARED = "lines", "document", "rows", "lines.zst", "text", "shared"
 #: Forms in which one file holds many sessions.
 MANY = frozenset((ROWS, SHARED))
 
-#: Roles of what lies beside a transcript: a tool's whole output, what a subagent is, how a workflow went, names, the folder.
-#: None of it opens a session: it is captured once its session is here.
+#: Roles of files beside a transcript: a tool's whole output, what a subagent is, how a workflow went, names, the folder.
+#: Such a file opens no session. It is captured when its session is known.
 RESULT, META, WORKFLOW, NAMES, WORKSPACE = "result", "meta", "workflow", "names", "workspace"
 BESIDE = frozenset((RESULT, META, WORKFLOW, NAMES, WORKSPACE))
 
-
-#: In a command: the native id of the session.
+#: In a command: the agent's own id of the session.
 SESSION = "{session}"
-#: In a command: the title by which a session of our own requests is known again.
+#: In a command: the title that marks a session as one of our own requests.
 OWN_TITLE = "{title}"
-#: For programs that want the question at their end, where the request itself comes on standard input.
+#: In `memory_folder`: a project's folder, with `-` for every character that is no letter or digit.
+FOLDER = "{folder}"
+#: For programs that want the question as their last argument, though the request itself comes on standard input.
 ANSWER_NOW = "Answer the request above. Give the JSON object only."
 
 
 class Agent(NamedTuple):
-    """What is known of an agent before any of its modules is imported. All but the first three may be left out."""
+    """Facts about an agent, known before any of its modules is imported. Only the first three are required."""
 
-    #: As users type it, and as it stands before the colon of a session's id: lower case letters, digits, `-`, `_`.
+    #: What users type, and what stands before the colon of a session's id: lower-case letters, digits, `-`, `_`.
     name: str
     #: As its makers write it.
     title: str
-    #: The package that its modules lie in: `__name__` of the folder's `__init__.py`.
+    #: The package with its modules: `__name__` of the folder's `__init__.py`.
     package: str
 
     # -- modules of that package; "" for one that it does not have
@@ -56,52 +55,64 @@ class Agent(NamedTuple):
     row_habits: str = ""
     setup: str = ""
     recovery: str = ""
-    #: Which module has `chain_ids` and `BOUNDARY`, for an agent whose forks begin with a copy of another session's records.
+    #: The module with `chain_ids` and `BOUNDARY` (`ForkedRecords`), if forks begin with a copy of another session's records.
     forks: str = ""
 
-    # -- what its discovery has besides
-    #: Files beside transcripts: `beside`.
+    # -- what its discovery offers besides
+    #: `beside`: files beside transcripts.
     has_files_beside: bool = False
-    #: A file whose lines belong to many sessions: `owner`.
+    #: `owner`: a file whose lines belong to different sessions.
     has_shared_files: bool = False
-    #: A list of its own that tells the folder of a session: `folder`.
+    #: `folder`: a list of its own that says in which folder a session runs.
     has_folder_list: bool = False
 
     # -- how its channels differ
-    #: What its names over ACP hold, if its ACP session ids are those of its own store: then a tap knows it.
+    #: Parts of its name over ACP, if its ACP session ids are those of its own store. The tap recognises it by them.
     acp_names: tuple[str, ...] = ()
-    #: It makes up another tool id each time that it tells of a call over ACP.
+    #: It gives a call another tool id each time it reports that call over ACP.
     renews_acp_ids: bool = False
-    #: Its tools have one id (or also one name) in its protocol or hooks and another in its store.
+    #: Its tools have one id in its protocol or hooks and another in its store; the same for their names.
     unlike_tool_ids: bool = False
     unlike_tool_names: bool = False
 
     # -- its commands and places
-    #: Variables by which it looks elsewhere than in the user's home.
+    #: Environment variables that move its files out of the user's home.
     home_variables: tuple[str, ...] = ()
-    #: Folders (or a file) by which its own place is known when it was somewhere else than in a home.
+    #: Folders (or a file) in its paths; the part before them is its place, wherever that was.
     anchors: tuple[str, ...] = ()
-    #: The words that resume a session, with `SESSION` for its id.
+    #: The command that resumes a session, with `SESSION` for its id.
     resume_command: tuple[str, ...] = ()
-    #: The words that ask its model one question, without tools, hooks and a session of its own: for dreams.
+    #: The command that asks its model one question, without tools, hooks or a session of its own: for dreams.
     ask_command: tuple[str, ...] = ()
+
+    # -- what users and the agent itself write down; dreams do not learn it again
+    #: Names of files with instructions, in a project's folders.
+    instruction_files: tuple[str, ...] = ()
+    #: The file with instructions for all projects, below the user's home.
+    home_instruction_file: str = ""
+    #: The folder with the agent's own memories of a project, below the user's home, with `FOLDER` for the project's folder.
+    memory_folder: str = ""
+
+    #: What its tools do, by kind (`shell`, `edit`, `plan`, `ask`, `todo`, `task_new`, `task_change`). Names in lower case.
+    tools: Mapping[str, tuple[str, ...]] = {}
 
     # -- recovery
     #: Its `recovery` puts rows back into its database (`RowStore`).
     restores_rows: bool = False
-    #: Roles of sources in its own places that its `recovery` looks at itself (`OwnStore`).
+    #: Roles of sources in its own places that its `recovery` audits itself (`OwnStore`).
     own_audit: frozenset[str] = frozenset()
     #: The agent whose `recovery` knows which of these sessions the user deleted there.
     deleted_by: str = ""
-    #: Members of its documents that change when the user meant to have less in it.
+    #: Members of its documents that change when the user removed something on purpose.
     shrink_marks: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
-    """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many.
+    """A file or database in which an agent keeps sessions. Discovery finds it; a reader turns its records into facts.
 
-    `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup", or one of `BESIDE`. `parent`: of a
-    subagent, whose. `name`: by what its journal knows it, where that is not to be found out from its path.
+    `session`: the agent's own id of the session; "" when only the file's beginning shows it (`identify`), or when it holds many.
+    `role`: which of a session's sources it is: "main", "subagent", "turns", "backup", or one of `BESIDE`. `parent`: of a
+    subagent, the session that started it. `name`: its name in the journal, where the path does not give that.
     """
 
     agent: str
@@ -114,7 +125,7 @@ class Source(NamedTuple):
 
 
 class Discovery(Protocol):
-    """What `discovery.py` offers. All of it may be asked at any time, so it must be cheap."""
+    """What `discovery.py` offers. Any of it may be called at any time, so it must be cheap."""
 
     AGENT: str
 
@@ -125,43 +136,43 @@ class Discovery(Protocol):
         """
 
     def discover(self, host: Host, place: str) -> Iterable[Source]:
-        """All sources below one of `homes`. A folder that is not there or can't be read yields nothing or raises OSError."""
+        """All sources below one of `homes`. A missing folder yields nothing; one that can't be read raises OSError at the end."""
 
     def claims(self, path: str) -> Source | None:
-        """Whether a path that the user named is a source of this agent, by its name alone."""
+        """The source at a path that the user named, if the name alone shows that it is this agent's."""
 
     def identify(self, path: str, head: bytes) -> str:
-        """The session's native id by the beginning of the file (up to 64 KiB); "" when it does not tell."""
+        """The session's id, from the beginning of the file (up to 64 KiB); "" when it does not show."""
 
 
 class Neighbours(Discovery, Protocol):
     """An agent that writes more than transcripts."""
 
     def beside(self, host: Host, source: Source) -> Iterable[Source]:
-        """What lies beside this transcript and belongs to its session."""
+        """The files beside this transcript that belong to its session."""
 
 
 class Sharing(Discovery, Protocol):
-    """An agent with a file whose lines belong to many sessions."""
+    """An agent with a file whose lines belong to different sessions."""
 
     def owner(self, line: bytes) -> str:
-        """The native id of the session that a line is about; "" when it says of none."""
+        """The id of the session that a line belongs to; "" when it names none."""
 
 
 class FolderList(Discovery, Protocol):
-    """An agent that notes elsewhere than in a session where it runs."""
+    """An agent that notes the folder of a session outside of the session."""
 
     def folder(self, host: Host, path: str) -> str:
-        """The folder in which the session in this file runs; "" when that is not told."""
+        """The folder in which the session in this file runs; "" when it is unknown."""
 
 
 class Reader(Protocol):
     """What the class `Reader` of `reader.py` offers: raw records → facts. Pure: no disk, no clock.
 
-    A reader is made with its state (a dict of JSON data, {} at first), reads one record after another, and keeps in `state` what
-    it must remember, so that reading may stop anywhere and go on later, in another process, with the same result. The state stays
-    small: it must not grow with the session (the fold itself knows which keys were said already). A reader never raises on any
-    input: what it does not understand is `UnknownRecord`, what is broken is `OddRecord`.
+    A reader starts from its state (JSON data, {} at first), reads one record after another, and keeps in `state` what it must
+    remember. So reading may stop anywhere and continue later, in another process, with the same result. The state must not grow
+    with the session; the fold itself knows which keys came before. A reader never raises, whatever the input: what it does not
+    understand is `UnknownRecord`, what is broken is `OddRecord`.
     """
 
     state: dict[str, Any]
@@ -170,7 +181,7 @@ class Reader(Protocol):
 
 
 class ForkedRecords(Protocol):
-    """An agent whose forks begin with a copy of their parent's records, and no word about where they come from."""
+    """An agent whose forks begin with a copy of their parent's records, and do not say where it is from."""
 
     #: Stands in the record with which a fork of a compacted session begins.
     BOUNDARY: bytes

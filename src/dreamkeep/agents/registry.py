@@ -1,7 +1,7 @@
-"""Which agents there are: those of this package, and those that other packages offer by the entry point group `dreamkeep.agents`.
+"""All agents: those of this package, and those that other packages offer by the entry point group `dreamkeep.agents`.
 
-An agent's modules are imported when they are needed. Entry points are read once, when all agents are listed or a name is asked
-for that none of ours has. An agent of another package that can't be loaded is left out and told (`problems`); the others go on.
+An agent's modules are imported when they are needed. Entry points are read once: when all agents are listed, or when a name is
+not one of ours. An agent of another package that can't be loaded is left out and reported (`problems`); the others go on.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dreamkeep.agents.shared.talk import TalkWriter
 
 GROUP = "dreamkeep.agents"
-#: Our own, in the order in which they are asked: each has the folder of its name.
+#: Our own, in the order in which they are asked. Each has the folder of its name.
 BUILT_IN = (*("claude", "codex", "gemini", "qwen", "opencode", "hermes", "hermes-webui", "copilot", "kimi", "goose", "pi"),)
-#: Names before a session's id that are no agent's: what is recorded from Python, and whoever a tap can't tell.
+#: Names before a session's id that belong to no agent: recorded from Python, or by a tap that does not recognise the agent.
 _NO_AGENTS = frozenset(("", "python", "acp"))
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -36,23 +36,24 @@ class Problem(NamedTuple):
 
 
 class _Registry:
-    """What was found so far. `others` is None until entry points are read."""
+    """What is loaded so far. `others` is None until entry points are read."""
 
     def __init__(self) -> None:
         self.known: dict[str, Agent] = {}
         self.others: dict[str, Agent] | None = None
         self.problems: list[Problem] = []
+        self.tools: dict[str, frozenset[str]] = {}
 
 
-_found = _Registry()
+_loaded = _Registry()
 
 
 def find(name: str) -> Agent | None:
     """The agent of this name; None when there is none."""
     if name in BUILT_IN:
-        if name not in _found.known:
-            _found.known[name] = import_module(f"dreamkeep.agents.{name.replace('-', '_')}").AGENT
-        return _found.known[name]
+        if name not in _loaded.known:
+            _loaded.known[name] = import_module(f"dreamkeep.agents.{name.replace('-', '_')}").AGENT
+        return _loaded.known[name]
     return None if name in _NO_AGENTS else _others().get(name)
 
 
@@ -67,7 +68,7 @@ def names() -> tuple[str, ...]:
 
 def problems() -> list[Problem]:
     _others()
-    return list(_found.problems)
+    return list(_loaded.problems)
 
 
 def is_built_in(name: str) -> bool:
@@ -75,37 +76,49 @@ def is_built_in(name: str) -> bool:
 
 
 def forget() -> None:
-    """As at the start: entry points are read again when they are needed. For tests."""
-    _found.known.clear()
-    _found.others = None
-    _found.problems.clear()
+    """Start again: entry points are read anew when they are needed. For tests."""
+    _loaded.known.clear()
+    _loaded.others = None
+    _loaded.problems.clear()
+    _loaded.tools.clear()
 
 
 # -- what agents offer
 
 
+def tool_names(kind: str) -> frozenset[str]:
+    """The names of all agents' tools of this kind (`Agent.tools`)."""
+    if kind not in _loaded.tools:
+        _loaded.tools[kind] = frozenset(name for agent in agents() for name in agent.tools.get(kind, ()))
+    return _loaded.tools[kind]
+
+
 def reader_for(agent: str, channel: str, state: dict[str, Any]) -> Reader:
-    """ACP frames and an agent's stderr have the same form whoever the agent is; hooks and transcripts are its own."""
-    if channel in ("acp", "stderr"):
-        return _reader("dreamkeep.agents.acp.reader", state)
-    if channel == "hook":
-        return _reader("dreamkeep.agents.shared.hooks", state)
-    if channel == "items":
-        return _reader("dreamkeep.agents.shared.openai_items", state)
-    one = find(agent)
-    if one is None:
-        return _reader("dreamkeep.agents.shared.unknown", state)
-    made = _reader(f"{one.package}.{one.reader}", state)
-    return made if is_built_in(agent) else _Guarded(made)
+    """The reader of one channel. ACP frames, stderr, hooks and items look the same for every agent; its own files do not."""
+    if channel in _READERS:
+        return _make_reader(_READERS[channel], state)
+    found = find(agent)
+    if found is None:
+        return _make_reader("dreamkeep.agents.shared.unknown", state)
+    reader = _make_reader(f"{found.package}.{found.reader}", state)
+    return reader if is_built_in(agent) else _Guarded(reader)
 
 
-def _reader(module: str, state: dict[str, Any]) -> Reader:
-    made: Reader = import_module(module).Reader(state)
-    return made
+def _make_reader(module: str, state: dict[str, Any]) -> Reader:
+    reader: Reader = import_module(module).Reader(state)
+    return reader
+
+
+_READERS = {
+    "acp": "dreamkeep.agents.acp.reader",
+    "stderr": "dreamkeep.agents.acp.reader",
+    "hook": "dreamkeep.agents.shared.hooks",
+    "items": "dreamkeep.agents.shared.openai_items",
+}
 
 
 class _Guarded:
-    """Another package's reader: what it raises is told of that record, and reading goes on."""
+    """Another package's reader: what it raises is noted at that record, and reading goes on."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -125,7 +138,7 @@ def discovery(name: str) -> Discovery:
 
 
 def writer(name: str) -> TalkWriter | None:
-    """None when sessions are not converted for that agent."""
+    """None if sessions can't be converted for that agent."""
     agent = _find_agent(name)
     made: TalkWriter | None = load(agent, "writer") if agent.writer else None
     return made
@@ -149,7 +162,7 @@ def _find_agent(name: str) -> Agent:
 
 
 def beside(host: Host, source: Source) -> list[Source]:
-    """What lies beside a transcript and belongs to its session."""
+    """The files beside a transcript that belong to its session."""
     agent = find(source.agent)
     if agent is None or not agent.has_files_beside or source.role in BESIDE:
         return []
@@ -169,16 +182,16 @@ def sharing(name: str) -> Sharing | None:
 
 
 def _others() -> dict[str, Agent]:
-    if _found.others is None:
-        _found.others = {}
+    if _loaded.others is None:
+        _loaded.others = {}
         for offered, load_agent in _offers() if _is_offered(RealHost()) else ():
             try:
                 agent = _checked(load_agent())
             except Exception as problem:  # whatever another package does, ours go on
-                _found.problems.append(Problem(offered, f"{type(problem).__name__}: {problem}"))
+                _loaded.problems.append(Problem(offered, f"{type(problem).__name__}: {problem}"))
                 continue
-            _found.others[agent.name] = agent
-    return _found.others
+            _loaded.others[agent.name] = agent
+    return _loaded.others
 
 
 def _is_offered(host: Host) -> bool:
@@ -214,7 +227,7 @@ def _checked(agent: object) -> Agent:
         raise TypeError(f"this is no Agent, but {type(agent).__name__}")
     if not _NAME.fullmatch(agent.name) or agent.name in _NO_AGENTS:
         raise ValueError(f"{agent.name!r} can't be an agent's name")
-    if agent.name in BUILT_IN or agent.name in (_found.others or ()):
+    if agent.name in BUILT_IN or agent.name in (_loaded.others or ()):
         raise ValueError(f"an agent `{agent.name}` is there already")
     for kind, offers in (("discovery", ("homes", "discover", "claims", "identify")), ("reader", ("Reader",))):
         module = load(agent, kind)

@@ -1,6 +1,6 @@
-"""Claude Code. FORMAT.md: what is known of its files."""
+"""Claude Code. FORMAT.md describes its files."""
 
-from dreamkeep.agents.contract import SESSION, Agent
+from dreamkeep.agents.contract import FOLDER, SESSION, Agent
 
 AGENT = Agent(
     "claude",
@@ -17,4 +17,16 @@ AGENT = Agent(
         *("claude", "-p", "--output-format", "json", "--tools", "", "--strict-mcp-config"),
         *("--settings", '{"disableAllHooks": true}', "--no-session-persistence"),
     ),
+    instruction_files=("CLAUDE.md", "CLAUDE.local.md"),
+    home_instruction_file=".claude/CLAUDE.md",
+    memory_folder=f".claude/projects/{FOLDER}/memory",
+    tools={
+        "shell": ("bash", "powershell"),
+        "edit": ("edit", "multiedit", "write", "notebookedit", "str_replace_based_edit_tool"),
+        "plan": ("exitplanmode",),
+        "ask": ("askuserquestion",),
+        "todo": ("todowrite",),
+        "task_new": ("taskcreate",),
+        "task_change": ("taskupdate",),
+    },
 )

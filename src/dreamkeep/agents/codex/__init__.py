@@ -1,4 +1,4 @@
-"""Codex CLI. FORMAT.md: what is known of its files."""
+"""Codex CLI. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import SESSION, Agent
 
@@ -15,4 +15,21 @@ AGENT = Agent(
     anchors=("/archived_sessions/", "/sessions/"),
     resume_command=("codex", "resume", SESSION),
     ask_command=("codex", "exec", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only", "--color", "never", "-"),
+    instruction_files=("AGENTS.md",),
+    home_instruction_file=".codex/AGENTS.md",
+    tools={
+        "shell": (
+            "shell",
+            "local_shell",
+            "local_shell_call",
+            "shell_command",
+            "exec_command",
+            "exec",
+            "container.exec",
+            "unified_exec",
+        ),
+        "edit": ("apply_patch",),
+        "ask": ("request_user_input",),
+        "todo": ("update_plan",),
+    },
 )

@@ -1,4 +1,4 @@
-"""Goose. FORMAT.md: what is known of its files."""
+"""Goose. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import Agent
 
@@ -8,4 +8,9 @@ AGENT = Agent(
     __name__,
     row_habits="row_habits",
     acp_names=("goose",),
+    tools={
+        "shell": ("shell", "developer__shell"),
+        "edit": ("edit", "write", "text_editor", "developer__text_editor"),
+        "todo": ("todo__todo_write",),
+    },
 )

@@ -1,4 +1,4 @@
-"""Hermes. FORMAT.md: what is known of its files."""
+"""Hermes. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import SESSION, Agent
 
@@ -18,4 +18,10 @@ AGENT = Agent(
     resume_command=("hermes", "--resume", SESSION),
     restores_rows=True,
     deleted_by="hermes-webui",
+    tools={
+        "shell": ("terminal", "process"),
+        "edit": ("write_file", "patch"),
+        "ask": ("clarify",),
+        "todo": ("todo",),
+    },
 )

@@ -1,4 +1,4 @@
-"""Hermes WebUI. FORMAT.md: what is known of its files."""
+"""Hermes WebUI. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import Agent
 

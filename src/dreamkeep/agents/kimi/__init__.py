@@ -1,4 +1,4 @@
-"""Kimi Code. FORMAT.md: what is known of its files."""
+"""Kimi Code. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import Agent
 
@@ -8,4 +8,11 @@ AGENT = Agent(
     __name__,
     acp_names=("kimi",),
     anchors=("/sessions/",),
+    tools={
+        "shell": ("bash", "shell"),
+        "edit": ("writefile", "strreplacefile"),
+        "plan": ("exitplanmode",),
+        "ask": ("askuserquestion",),
+        "todo": ("settodolist", "todolist"),
+    },
 )

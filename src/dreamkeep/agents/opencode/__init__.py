@@ -1,4 +1,4 @@
-"""OpenCode. FORMAT.md: what is known of its files."""
+"""OpenCode. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import OWN_TITLE, Agent
 
@@ -10,4 +10,11 @@ AGENT = Agent(
     setup="setup",
     acp_names=("opencode",),
     ask_command=("env", 'OPENCODE_PERMISSION={"*": "deny"}', "opencode", "run", "--title", OWN_TITLE),
+    tools={
+        "shell": ("bash",),
+        "edit": ("edit", "multiedit", "write", "patch", "apply_patch"),
+        "plan": ("plan_exit",),
+        "ask": ("question",),
+        "todo": ("todowrite",),
+    },
 )

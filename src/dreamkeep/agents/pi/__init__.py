@@ -1,4 +1,4 @@
-"""pi. FORMAT.md: what is known of its files."""
+"""pi. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import Agent
 
@@ -6,4 +6,8 @@ AGENT = Agent(
     "pi",
     "pi",
     __name__,
+    tools={
+        "shell": ("bash",),
+        "edit": ("edit", "write"),
+    },
 )

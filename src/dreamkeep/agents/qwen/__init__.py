@@ -1,4 +1,4 @@
-"""Qwen Code. FORMAT.md: what is known of its files."""
+"""Qwen Code. FORMAT.md describes its files."""
 
 from dreamkeep.agents.contract import ANSWER_NOW, Agent
 
@@ -11,4 +11,13 @@ AGENT = Agent(
     unlike_tool_ids=True,
     unlike_tool_names=True,
     ask_command=("qwen", "--output-format", "json", "--chat-recording=false", "--extensions", "none", "-p", ANSWER_NOW),
+    tools={
+        "shell": ("run_shell_command",),
+        "edit": ("edit", "write_file"),
+        "plan": ("exit_plan_mode",),
+        "ask": ("ask_user_question",),
+        "todo": ("todo_write",),
+        "task_new": ("task_create",),
+        "task_change": ("task_update",),
+    },
 )

@@ -1,5 +1,5 @@
 """What the user's own files for agents say: CLAUDE.md, AGENTS.md, GEMINI.md, and the agents' memory folders. It is known already,
-so it is not learned again; where something new contradicts it, the inbox asks.
+so it is not learned again; where something new contradicts it, the inbox asks. Each agent names its files (`Agent`).
 
     a session's folder ─► files (read, never written) ─► statements, each with its line ─► the nearest to a note
 
@@ -12,14 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from dreamkeep.agents import registry
+from dreamkeep.agents.contract import FOLDER
 from dreamkeep.dream.backends.model.merging import nearest
 from dreamkeep.host import Host
 from dreamkeep.memory import alike, page
 from dreamkeep.secrets.redact import redact
 
-NAMES = ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md")
-#: The same for all projects, below the user's home.
-_EVERYWHERE = (".claude/CLAUDE.md", ".codex/AGENTS.md", ".gemini/GEMINI.md")
 #: How far up from a session's folder we look for the top of its repository.
 _HIGHEST = 32
 _MOST_BYTES, _MOST_FILES, _MOST_STATEMENTS, _LONGEST = 256 << 10, 64, 2000, 2000
@@ -119,11 +118,15 @@ class KnownFiles:
 
     def _files(self, folder: str) -> Iterator[tuple[str, str]]:
         """(short name, path) each."""
+        agents = registry.agents()
         for at in self._up(folder):
-            yield from ((name, f"{at}/{name}") for name in NAMES)
+            yield from ((name, f"{at}/{name}") for agent in agents for name in agent.instruction_files)
             slug = re.sub(r"[^A-Za-z0-9]", "-", at)
-            yield from self._memory(f"{self._home}/.claude/projects/{slug}/memory")
-        yield from ((f"~/{name}", f"{self._home}/{name}") for name in _EVERYWHERE)
+            for agent in agents:
+                if agent.memory_folder:
+                    yield from self._memory(f"{self._home}/{agent.memory_folder.replace(FOLDER, slug)}")
+        everywhere = (agent.home_instruction_file for agent in agents)
+        yield from ((f"~/{name}", f"{self._home}/{name}") for name in everywhere if name)
 
     def _up(self, folder: str) -> list[str]:
         """The folder, and those above it up to the top of its repository; outside of one only itself."""

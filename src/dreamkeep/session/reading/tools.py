@@ -1,8 +1,10 @@
-"""Agents' tools: what a call does, and how its result ended. One table for all agents: tools.toml. Pure.
+"""Agents' tools: what a call does, and how its result ended. Pure.
 
-kind        shell, edit, plan, ask, todo …      by the tool's name
+kind        shell, edit, plan, ask, todo …, by the tool's name: each agent's own (`Agent.tools`), or in tools.toml
 a call      its command, its files, its plan, its questions
 a result    exit code, error line, refusal with the user's words, the user's answers
+
+The forms in which agents write them are in tools.toml, for all agents together.
 """
 
 from __future__ import annotations
@@ -15,21 +17,26 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
 
+from dreamkeep.agents.registry import tool_names
+
 #: Only the beginning and the end of a long output are read.
-_LOOK = 6000
-_LINE = 1000
-#: Tools that the agent brings along. What another one gives back may be anybody's words: no refusal in it speaks for the user.
+_OUTPUT_END = 6000
+_LONGEST_LINE = 1000
+_LONGEST_JSON = 200_000
+_DEEPEST_INPUT = 8
+#: Tools of the agent itself. The result of any other tool may hold anybody's words: no refusal in it speaks for the user.
 _OWN_TOOLS = ("shell", "edit", "todo", "task_new", "task_change", "plan", "ask")
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
-_ANSWERED = re.compile(r'"([^"]{3,400})"="([^"]{1,400})"')
-_BOLD = re.compile(r"^\*\*(.{1,80}?)\*\*:\s*(.{1,400})$", re.MULTILINE)
-_RESPONDED = re.compile(
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_HIDES_EXIT = re.compile(r"\|\|\s*true|;\s*(?:true|echo)\b")
+_QUOTED_ANSWER = re.compile(r'"([^"]{3,400})"="([^"]{1,400})"')
+_BOLD_ANSWER = re.compile(r"^\*\*(.{1,80}?)\*\*:\s*(.{1,400})$", re.MULTILINE)
+_REPORTED_ANSWER = re.compile(
     r"^(?:the )?user (?:responded|selected|answered|chose|picked|replied)(?: with)?:\s*(.{1,400})", re.IGNORECASE
 )
 
 
 class ToolMessage(Protocol):
-    """A message that holds what a tool gave back, or a call."""
+    """A message that holds a call, or the result of one."""
 
     @property
     def text(self) -> str: ...
@@ -42,181 +49,162 @@ class ToolMessage(Protocol):
 
 
 def texts_in(message: ToolMessage) -> Iterator[str]:
-    """What stands in a message: its text, and the texts in a tool's input."""
+    """A message's text, and the texts in its tool's input."""
     yield message.text
     if message.tool:
         yield from texts_of_input(message.tool.get("input"))
 
 
-def texts_of_input(given: object, depth: int = 0) -> Iterator[str]:
-    if isinstance(given, str):
-        yield given
-    elif depth < 8 and isinstance(given, Mapping):
-        for inner in given.values():
+def texts_of_input(value: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < _DEEPEST_INPUT and isinstance(value, Mapping):
+        for inner in value.values():
             yield from texts_of_input(inner, depth + 1)
-    elif depth < 8 and isinstance(given, (list, tuple)):
-        for inner in given:
+    elif depth < _DEEPEST_INPUT and isinstance(value, (list, tuple)):
+        for inner in value:
             yield from texts_of_input(inner, depth + 1)
-        if len(given) > 1 and all(isinstance(inner, str) for inner in given):
-            yield " ".join(given)  # a command may be given word by word
+        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
+            yield " ".join(value)  # a command may be a list of words
 
 
 def find_words(words: str, texts: Iterable[str]) -> str:
-    """The words as they stand there; line breaks and runs of blanks may differ, nothing else. "" when they are not there."""
+    """The words as they stand in one of the texts, where only white space may differ; "" when none has them."""
     wanted, listed = words.strip(), list(texts)
     if not wanted or any(wanted in text for text in listed):
         return wanted
     pattern = re.compile(r"\s+".join(map(re.escape, wanted.split())))
-    return next((found[0] for text in listed if (found := pattern.search(text))), "")
+    return next((match[0] for text in listed if (match := pattern.search(text))), "")
 
 
 # -- the table
 
 
 @cache
-def table() -> Mapping[str, Any]:
+def _table() -> Mapping[str, Any]:
     return tomllib.loads(files(__package__).joinpath("tools.toml").read_text(encoding="utf-8"))
 
 
 def input_names(name: str) -> Sequence[str]:
-    """Under which names agents hand over a command, a path, a plan …"""
-    found: Sequence[str] = table()["inputs"][name]
-    return found
-
-
-@cache
-def _names(kind: str) -> frozenset[str]:
-    return frozenset(table()["names"][kind])
+    """The names under which agents pass a command, a path, a plan …"""
+    names: Sequence[str] = _table()["inputs"][name]
+    return names
 
 
 @cache
 def _pattern(part: str, name: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
-    return _any_of(table()[part][name], flags)
+    return re.compile("|".join(f"(?:{pattern})" for pattern in _table()[part][name]), flags)
 
 
 @cache
-def _compile_each(part: str, name: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(_any_of((one,), re.IGNORECASE) for one in table()[part][name])
-
-
-def _any_of(patterns: Iterable[str], flags: int) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{one})" for one in patterns), flags)
+def _key_line_patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _table()["ends"]["key"])
 
 
 def is_kind(kind: str, tool: str) -> bool:
-    return tool.lower() in _names(kind)
+    name = tool.lower()
+    return name in tool_names(kind) or name in _table()["names"][kind]
 
 
 # -- calls
 
 
-def command_of(given: object) -> str:
-    """A command as the agent's tool was given it: a text, or a list of words, perhaps with a shell before."""
-    if isinstance(given, Mapping):
-        given = next((given[one] for one in input_names("command") if given.get(one)), "")
-    if isinstance(given, (list, tuple)):
-        words = [str(one) for one in given]
-        given = words[2] if len(words) > 2 and words[1] in ("-lc", "-c") else " ".join(words)
-    return given.strip() if isinstance(given, str) else ""
+def command_of(value: object) -> str:
+    """The command in a call's input: a text, or a list of words, perhaps with a shell before it."""
+    if isinstance(value, Mapping):
+        value = next((value[name] for name in input_names("command") if value.get(name)), "")
+    if isinstance(value, (list, tuple)):
+        words = [str(word) for word in value]
+        value = words[2] if len(words) > 2 and words[1] in ("-lc", "-c") else " ".join(words)
+    return value.strip() if isinstance(value, str) else ""
 
 
-def edited_files(given: object) -> list[str]:
-    """Which files a call of an editing tool changes."""
-    if isinstance(given, str):
-        return patched_files(given)
-    if not isinstance(given, Mapping):
+def edited_files(value: object) -> list[str]:
+    """The files that a call of an editing tool changes, by its input."""
+    if isinstance(value, str):
+        return patched_files(value)
+    if not isinstance(value, Mapping) or str(value.get("command", "")) in input_names("reads"):
         return []
-    if str(given.get("command", "")) in input_names("reads"):
-        return []
-    for name, value in given.items():
-        if str(name).lower() in input_names("path") and isinstance(value, str) and value:
-            return [value]
-    texts = [value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value]
-    return [path for value in texts for path in patched_files(value)]
+    for name, path in value.items():
+        if str(name).lower() in input_names("path") and isinstance(path, str) and path:
+            return [path]
+    patches = [text for text in value.values() if isinstance(text, str) and "*** Begin Patch" in text]
+    return [path for patch in patches for path in patched_files(patch)]
 
 
 def patched_files(patch: str) -> list[str]:
-    return _PATCHED.findall(patch[: _LOOK * 4])
+    return _PATCHED_FILE.findall(patch[: _OUTPUT_END * 4])
 
 
-def describe_call(name: str, given: object) -> str:
-    """In a few words, what a call does: the command, the file, or the tool's name."""
+def describe_call(name: str, value: object) -> str:
+    """What a call does, in a few words: the command, the file, or the tool's name."""
     if is_kind("shell", name):
-        return command_of(given)
+        return command_of(value)
     if is_kind("plan", name):
         return "the plan"
-    paths = edited_files(given)
+    paths = edited_files(value)
     return paths[0] if paths else name
 
 
-def plan_of(given: object, told: str) -> str:
-    if isinstance(given, Mapping):
-        for one in input_names("plan"):
-            if isinstance(given.get(one), str) and str(given[one]).strip():
-                return str(given[one])
-    return told.partition("Approved Plan:")[2]
+def plan_of(value: object, result: str) -> str:
+    if isinstance(value, Mapping):
+        for name in input_names("plan"):
+            if isinstance(value.get(name), str) and str(value[name]).strip():
+                return str(value[name])
+    return result.partition("Approved Plan:")[2]
 
 
 # -- results
 
 
 def outcome(command: str, result: ToolMessage) -> tuple[int | None, bool]:
-    """(exit code if known, whether the command failed). A pipe hides the code: then the output's words decide."""
+    """(exit code if known, whether the command failed). A pipe hides the code: then the words of the output decide."""
     tool = result.tool or {}
     code = tool.get("exit_code")
     if not isinstance(code, int) or isinstance(code, bool):
-        code = _told_code(result.text)
+        code = _printed_code(result.text)
     if tool.get("error") or code not in (0, None):
         return code, True
-    hidden = (
-        code is None or "|" in command.replace("||", "\0") or re.search(r"\|\|\s*true|;\s*(?:true|echo)\b", command) is not None
-    )
-    return code, hidden and _looks_failed(result.text)
+    hidden = code is None or "|" in command.replace("||", "\0") or _HIDES_EXIT.search(command) is not None
+    ends = result.text[:_OUTPUT_END] + "\n" + result.text[-_OUTPUT_END:]
+    return code, hidden and _pattern("ends", "failed", re.MULTILINE).search(ends) is not None
 
 
-def _told_code(text: str) -> int | None:
-    lines = [line.strip() for line in (*text[:_LOOK].split("\n")[:4], *text[-_LOOK:].split("\n")[-4:])]
-    for line in lines:
-        if found := _pattern("ends", "code").search(line[:_LINE]):
-            return int(next(one for one in found.groups() if one is not None))
+def _printed_code(text: str) -> int | None:
+    for line in (*text[:_OUTPUT_END].split("\n")[:4], *text[-_OUTPUT_END:].split("\n")[-4:]):
+        if match := _pattern("ends", "code").search(line.strip()[:_LONGEST_LINE]):
+            return int(next(code for code in match.groups() if code is not None))
     return None
-
-
-def _looks_failed(text: str) -> bool:
-    ends = text[:_LOOK] + "\n" + text[-_LOOK:]
-    return _pattern("ends", "failed", re.MULTILINE).search(ends) is not None
 
 
 def output_of(result: ToolMessage) -> str:
     """What a command printed, without what the agent wraps around it. Long outputs are cut in the middle."""
-    text = _both_ends(result.text)
-    if result.text.startswith("{") and len(result.text) <= 200_000:
-        try:
-            told = json.loads(result.text)
-        except (ValueError, RecursionError):
-            return text
-        if isinstance(told, Mapping) and isinstance(told.get("output"), str):
-            return _both_ends(told["output"])
-    return text
+    if result.text.startswith("{") and len(result.text) <= _LONGEST_JSON:
+        wrapped = _json_object(result.text)
+        if wrapped and isinstance(wrapped.get("output"), str):
+            return _both_ends(wrapped["output"])
+    return _both_ends(result.text)
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, Mapping) else None
 
 
 def _both_ends(text: str) -> str:
-    return text if len(text) <= 2 * _LOOK else f"{text[:_LOOK]}\n{text[-_LOOK:]}"
+    return text if len(text) <= 2 * _OUTPUT_END else f"{text[:_OUTPUT_END]}\n{text[-_OUTPUT_END:]}"
 
 
 def error_line(result: ToolMessage) -> str:
     """The line of a failed command's output that says what was wrong; "" if none does."""
-    lines = [line.rstrip()[:_LINE] for line in output_of(result).split("\n")]
-    told = [line for line in lines if line.strip() and not _pattern("ends", "empty").match(line.strip())]
-    for found in _compile_each("ends", "key"):
-        for line in told:
-            if found.match(line):
-                return _without_stamp(line)
-    return _without_stamp(told[-1]) if told else ""
-
-
-def _without_stamp(line: str) -> str:
-    """Without the time, and without what an agent writes before the output."""
+    lines = [line.rstrip()[:_LONGEST_LINE] for line in output_of(result).split("\n")]
+    telling = [line for line in lines if line.strip() and not _pattern("ends", "empty").match(line.strip())]
+    keys = (line for pattern in _key_line_patterns() for line in telling if pattern.match(line))
+    line = next(keys, telling[-1] if telling else "")
+    # Without the time, and without what an agent writes before the output.
     return _pattern("ends", "stamp").sub("", line.strip(), count=1)
 
 
@@ -224,16 +212,18 @@ def _without_stamp(line: str) -> str:
 
 
 def is_approval(result: ToolMessage) -> bool:
-    """The user agreed to a plan."""
+    """Whether the user agreed to a plan."""
     return _begins(result.text, "approved")
 
 
 def refusal_words(result: ToolMessage, tool: str) -> str | None:
-    """What the user said when he did not allow the call of `tool` ("": nothing); None: it was allowed. What was run was allowed,
-    whatever its output says."""
-    about = result.tool or {}
-    code = about.get("exit_code")
-    if about.get("error") is False or (isinstance(code, int) and code >= 0):
+    """The user's words when they did not allow the call of `tool` ("" for none); None if they allowed it.
+
+    A call that ran was allowed, whatever its output says.
+    """
+    facts = result.tool or {}
+    code = facts.get("exit_code")
+    if facts.get("error") is False or (isinstance(code, int) and code >= 0):
         return None
     words = _refusal(result.text)
     return "" if words and not any(is_kind(kind, tool) for kind in _OWN_TOOLS) else words
@@ -244,8 +234,8 @@ def _refusal(text: str) -> str | None:
         return "" if '"BLOCKED: User denied' in text[:2000] else None
     if not _begins(text, "refused"):
         return None
-    found = _pattern("refused", "said").search(text[:2000])
-    words = text[found.end() :][:4000] if found else ""
+    lead = _pattern("refused", "said").search(text[:2000])
+    words = text[lead.end() :][:4000] if lead else ""
     if end := _pattern("refused", "ends").search(words):
         words = words[: end.start()]
     words = words.strip().strip('"').strip()
@@ -256,79 +246,74 @@ def _begins(text: str, part: str) -> bool:
     return _pattern(part, "begins").match(text.lstrip()[:500]) is not None
 
 
-def answers(given: object, told: str) -> list[tuple[str, str]]:
-    """(question, answer) each, in the forms that agents write them in."""
-    asked = _questions(given)
-    if found := _ANSWERED.findall(told[: _LOOK * 2]):
-        return [(question, answer) for question, answer in found]
-    if told.lstrip().startswith("{"):
-        return _answers_json(asked, told)
-    if bold := _BOLD.findall(told[: _LOOK * 2]):
-        return [(asked[n][1] if n < len(asked) else head, answer) for n, (head, answer) in enumerate(bold)]
-    if (said := _RESPONDED.match(told.strip())) and asked:
-        return [(asked[0][1], said[1].strip())]
-    if len(asked) == 1 and 0 < len(told.strip()) <= 200 and "\n" not in told.strip():
-        return [(asked[0][1], told.strip())]
-    return []
+# -- what the agent asked, and what the user answered
 
 
-def questions(given: object) -> list[tuple[str, list[str]]]:
-    """(question, its options) each, as a call that asks the user names them."""
-    if not isinstance(given, Mapping):
-        return []
-    several = given.get("questions")
-    asked = several if isinstance(several, list) else [given]
+def questions(value: object) -> list[tuple[str, list[str]]]:
+    """(question, its options) each, by the input of a call that asks the user."""
     found = []
-    for one in asked:
-        if isinstance(one, Mapping) and (words := _question(one)):
-            listed = one.get("options") or one.get("choices")
-            found.append((words, [_option(each) for each in listed] if isinstance(listed, list) else []))
+    for _, asked, question in _questions_in(value):
+        options = asked.get("options") or asked.get("choices")
+        found.append((question, [_option(option) for option in options] if isinstance(options, list) else []))
     return found
 
 
-def _question(one: Mapping[Any, Any]) -> str:
-    return next((str(one[key]) for key in input_names("question") if isinstance(one.get(key), str)), "")
+def _questions_in(value: object) -> list[tuple[str, Mapping[Any, Any], str]]:
+    """(the question's own id, else its number; all that is said of it; its words) each."""
+    if not isinstance(value, Mapping):
+        return []
+    several = value.get("questions")
+    found = []
+    for n, asked in enumerate(several if isinstance(several, list) else [value]):
+        if isinstance(asked, Mapping):
+            words = next((str(asked[name]) for name in input_names("question") if isinstance(asked.get(name), str)), "")
+            if words:
+                found.append((str(asked.get("id", n)), asked, words))
+    return found
 
 
-def _option(one: object) -> str:
-    if not isinstance(one, Mapping):
-        return str(one)
-    label, more = str(one.get("label") or one.get("title") or one.get("value") or ""), str(one.get("description") or "")
+def _option(option: object) -> str:
+    if not isinstance(option, Mapping):
+        return str(option)
+    label = str(option.get("label") or option.get("title") or option.get("value") or "")
+    more = str(option.get("description") or "")
     return f"{label}: {more}" if label and more else label or more
 
 
-def _questions(given: object) -> list[tuple[str, str]]:
-    """(its own id, question) each."""
-    if not isinstance(given, Mapping):
-        return []
-    several = given.get("questions")
-    asked = several if isinstance(several, list) else [given]
-    found = [(str(one.get("id", n)), _question(one)) for n, one in enumerate(asked) if isinstance(one, Mapping)]
-    return [one for one in found if one[1]]
+def answers(value: object, result: str) -> list[tuple[str, str]]:
+    """(question, answer) each, in the forms in which agents write them."""
+    asked = [(own, words) for own, _, words in _questions_in(value)]
+    if quoted := _QUOTED_ANSWER.findall(result[: _OUTPUT_END * 2]):
+        return [(question, answer) for question, answer in quoted]
+    words = result.strip()
+    if words.startswith("{"):
+        return _answers_in_json(asked, result)
+    if bold := _BOLD_ANSWER.findall(result[: _OUTPUT_END * 2]):
+        return [(asked[n][1] if n < len(asked) else head, answer) for n, (head, answer) in enumerate(bold)]
+    if (reported := _REPORTED_ANSWER.match(words)) and asked:
+        return [(asked[0][1], reported[1].strip())]
+    if len(asked) == 1 and 0 < len(words) <= 200 and "\n" not in words:
+        return [(asked[0][1], words)]
+    return []
 
 
-def _answers_json(asked: list[tuple[str, str]], told: str) -> list[tuple[str, str]]:
-    try:
-        answer = json.loads(told)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(answer, Mapping):
-        return []
+def _answers_in_json(asked: list[tuple[str, str]], result: str) -> list[tuple[str, str]]:
+    answer = _json_object(result) or {}
     if isinstance(answer.get("user_response"), str) and (asked or answer.get("question")):
         return [(str(answer.get("question") or asked[0][1]), answer["user_response"])]
     by_id = answer.get("answers")
-    found: list[tuple[str, str]] = []
-    if isinstance(by_id, Mapping):
-        for n, (own, question) in enumerate(asked):
-            words = _flat(by_id.get(own, by_id.get(question, by_id.get(str(n)))))
-            if words:
-                found.append((question, words))
-    return found
+    if not isinstance(by_id, Mapping):
+        return []
+    found = [
+        (question, _answer_text(by_id.get(own, by_id.get(question, by_id.get(str(n))))))
+        for n, (own, question) in enumerate(asked)
+    ]
+    return [(question, words) for question, words in found if words]
 
 
-def _flat(value: object) -> str:
+def _answer_text(value: object) -> str:
     if isinstance(value, Mapping):
         value = value.get("answers", value.get("answer", value.get("value")))
     if isinstance(value, list):
-        return ", ".join(str(one) for one in value)
+        return ", ".join(str(part) for part in value)
     return value if isinstance(value, str) else ""
