@@ -15,7 +15,10 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents import registry
+from dreamkeep.dream.consolidate.known_files import KnownFiles
 from dreamkeep.errors import BadUsage
+from dreamkeep.host import RealHost
+from dreamkeep.session.reading import tools
 from tests.agents import suite
 from tests.agents.expected import completed, roles, session
 
@@ -41,7 +44,7 @@ EXPECTED: dict[str, Any] = {
             "/home/you/shop",
             turns=completed("Which tests fail?"),
             roles=roles(1, 2, 1),
-            tool_calls=[{"name": "shell", "error": True}],
+            tool_calls=[{"name": "jot_run", "error": True}],
         )
     ]
 }
@@ -98,6 +101,12 @@ def test_an_agent_of_another_package_is_captured_with_all_others(site: Path, tmp
     (home / ".jot" / "sessions" / f"{SID}.jsonl").unlink()
     done = run("restore", f"jot:{SID}", "--to", "jot", "--keep", keep, site=site, home=home)
     assert done["exact"] and done["resume"] == f"cd /home/you/shop && jot resume {SID}"
+
+
+def test_the_tools_and_instruction_files_that_an_agent_names_count(site: Path, tmp_path: Path) -> None:
+    assert tools.is_kind("shell", "jot_run") and not tools.is_kind("edit", "jot_run")
+    (tmp_path / "JOT.md").write_text("- Always run `make lint` before a push.\n")
+    assert [one.place for one in KnownFiles(RealHost(), "/nowhere").of(str(tmp_path))] == ["JOT.md:1"]
 
 
 BAD = {

@@ -261,7 +261,7 @@ def test_outputs_are_read_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def read(name: str, text: str) -> list[f.Fact]:
-    return list(claude_files.written(f.Record("text", None, text, name, "result")))
+    return list(claude_files.read_stretch(f.Record("text", None, text, name, "result")))
 
 
 def test_a_list_of_blocks_is_read_as_what_they_say() -> None:
@@ -298,7 +298,7 @@ def test_a_line_without_end_is_cut_into_messages() -> None:
     ],
 )
 def test_a_preview_names_its_file_and_a_quoted_one_does_not(said: str, name: str) -> None:
-    assert claude_files.named(said) == name
+    assert claude_files.previewed_file(said) == name
 
 
 # -- names and workspaces

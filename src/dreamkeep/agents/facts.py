@@ -3,7 +3,7 @@
     raw record ─► reader (agents/<name>/reader.py) ─► facts ─► folds (turns, messages, segments, lineage) ─► rows
 
 Facts are plain and frozen. A `key` is the agent's own id of a thing, or a hash of its content. It is never a position, because
-agents append again, insert again under new row numbers, and rewrite. The same key means the same thing, perhaps in a newer version.
+agents append again, insert again under new row numbers, and rewrite. The same key is the same thing, perhaps in a newer version.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Record(NamedTuple):
         file      a transcript's line
         row       a database's row, in `data`; `name` is its table
         piece     a piece, in `text`, of a document that is rewritten whole
-        text      a stretch, in `text`, of a file without records; `name` is the file's, with `/stretch` after it if not the first
+        text      a stretch, in `text`, of a file without records; `name` is the file, and `file/stretch` after the first
         hook      a hook's payload; `name` is the event, as the agent calls it
         acp       a frame of the tap; `name` is who sent it: "client" or "agent"
         stderr    a line, in `text`, of the agent's stderr
@@ -63,10 +63,10 @@ class Record(NamedTuple):
 class MessageSaid(NamedTuple):
     """A message. If several have one key, the last is the message, in the place of the first.
 
-    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`, with the output
-    as `text`. `turn`: its turn, if the record names it; "" for the current one. `record`: the id of the record it is part of, if
-    that is not its key and a rewind may name it. `file`: the file beside the transcript that has the whole text, of which this may
-    be a preview, or a part.
+    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`; the output is
+    `text`. `turn`: its turn, if the record names it; "" for the current one. `record`: the id of the record it is part of, if
+    that is not its key and a rewind may name it. `file`: the file beside the transcript that has the whole text. Then this
+    message is a preview of it, or a part.
     """
 
     role: str
