@@ -1,22 +1,23 @@
 """Codex CLI's rollouts → facts. Each line is `{timestamp, ordinal?, type, payload, metadata?}`.
 
 Observed (0.166, `paginated`): session_meta, turn_context, world_state, response_item/*, event_msg/*, token_usage_record,
-compacted. From its sources: `legacy` files (no ordinals, user_message / agent_message instead of item_completed), forks,
+compacted. From its sources: `legacy` files (no ordinals; user_message and agent_message instead of item_completed), forks,
 subagents, encrypted compactions, rollbacks, and the bare lines without payload of its first versions.
 
-* Text stands twice: as response_item (what the model sees) and as event_msg (what the user sees). The first one counts, its
-  twin is dropped (`twins.py`); so files that have only one of the two lose nothing. A tool's result is shown as soon as either
-  is there; both have the key of the call.
-* What the client says in the user's or developer's name (environment, skills, hooks) is marked: newer files name the kind of
-  each piece of content, in older ones it is known by how it begins.
-* A turn begins with its prompt, which comes after task_started. A turn that never gets a prompt (a manual compaction) is none.
-* One compaction = one `compacted` + one ContextCompaction (legacy: context_compacted), in the same turn: one identity.
-  `replacement_history` is a copy, of which nothing is read but the summary when it stands nowhere else.
-* A fork's or subagent's file begins with its parent's records: below `subagent_history_start_ordinal`, or (legacy forks, whose
-  copies get new times) until a turn whose id (UUIDv7: a time) is not older than the thread's own.
-* A turn cut by a crash is followed by the next one, and nothing says how it ended: it stays unsettled. Files from before
-  task_started and task_complete say it of no turn: there an answer in words, as the last thing before the next prompt, says that
-  the turn was completed.
+* Each text is written twice: as response_item (for the model) and as event_msg (for the user). The first one counts, and its twin
+  is dropped (`is_new_text`). So files that have only one of the two lose nothing. A tool's result is shown as soon as either is
+  there; both have the key of the call.
+* What the client says in the user's or developer's name (environment, skills, hooks) is marked. Newer files name the kind of each
+  piece of content; in older ones it shows by how the text begins.
+* A turn begins with its prompt, which comes after task_started. Without a prompt there is no turn (a manual compaction).
+* One compaction is one `compacted` and one ContextCompaction (legacy: context_compacted) in the same turn: one identity. Of
+  `replacement_history`, a copy, only the summary is read, and only when it stands nowhere else.
+* A fork's or subagent's file begins with its parent's records: all below `subagent_history_start_ordinal`, or (legacy forks,
+whose
+  copies get new times) until a turn whose id (a UUIDv7, so a time) is not older than the thread's own.
+* A turn that a crash cut is followed by the next one, and nothing says how it ended: it stays unsettled. In files from before
+  task_started and task_complete that is so for every turn. There, an answer in words as the last thing before the next prompt
+  means that the turn was completed.
 """
 
 from __future__ import annotations
@@ -42,13 +43,12 @@ from dreamkeep.agents.codex.items import (
     words_in,
 )
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.prompts import prompted, taken_back
-from dreamkeep.agents.shared.twins import fresh, remember
+from dreamkeep.agents.shared.reader_state import is_new_text, note_prompt, remember, rewind_turns
 from dreamkeep.agents.shared.values import arguments, count, digest, items, parse_time, table, text
 
 _PAUSE_S = 5
 
-#: Known, and nothing in them for us.
+#: Records that say nothing about the conversation.
 _SILENT = re.compile(
     r"""world_state|token_usage_record|security_risk_score|inter_agent_communication_metadata
     |additional_tools|compaction_trigger|ghost_snapshot|other
@@ -82,30 +82,32 @@ def _line(data: Mapping[str, Any]) -> CodexLine:
 
 
 class Reader:
+    """`state`: `id` and `edge` of the thread; `next` ordinal; `copy` while the file repeats a parent's records; the current
+    `turn`; `calls`, `twins` and `last` to pair records; and what is known of the latest `compaction` and `summary`."""
+
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
 
     def read(self, record: Record) -> Iterable[Fact]:
         if record.data is None:
-            return []  # told already, by who found that it is no JSON
+            return []  # whoever cut the file into lines has reported a broken one
         if record.source == "names":
             name = text(record.data.get("thread_name"))
             return [f.SessionTitled(name, 2)] if name else []
         line = _line(record.data)
-        found: list[Fact] = [*self._counted(line)]
+        facts: list[Fact] = [*self._check_ordinal(line)]
         if "copy" in self.state and line.kind != "session_meta":
             if self._is_copy(line):
-                return [*found, *self._as_copies(self._facts(line))]
-            found += self._copied(line)
-        return [*found, *self._facts(line)]
+                return [*facts, *self._mark_copies(self._facts(line))]
+            facts += self._end_copies(line)
+        return [*facts, *self._facts(line)]
 
     def _facts(self, line: CodexLine) -> Iterable[Fact]:
-        act = self._RECORDS.get(line.kind)
-        if act:
-            return act(self, line)
+        if line.kind in self._RECORDS:
+            return self._RECORDS[line.kind](self, line)
         return [] if _SILENT(line.kind) else [f.UnknownRecord(line.kind or "?")]
 
-    def _counted(self, line: CodexLine) -> Iterable[Fact]:
+    def _check_ordinal(self, line: CodexLine) -> Iterable[Fact]:
         expected, ordinal = self.state.get("next"), line.ordinal
         if ordinal is None:
             first = expected is not None and not self.state.get("uncounted")
@@ -113,7 +115,7 @@ class Reader:
             return [f.OddRecord("ordinal", "a record without an ordinal among those that have one")] if first else []
         self.state["next"] = ordinal + 1
         self.state.pop("uncounted", None)
-        if expected is None or ordinal in (expected, 0 if line.kind == "session_meta" else expected):
+        if expected is None or ordinal == expected or (ordinal == 0 and line.kind == "session_meta"):
             return []
         if ordinal < expected:
             return [f.OddRecord("ordinal", f"ordinal {ordinal} is used again where {expected} was due")]
@@ -126,17 +128,16 @@ class Reader:
         own = text(payload.get("id")) or text(payload.get("session_id"))
         known = self.state.get("id")
         if known is not None and own != known:
-            # The parent's head, copied: only the first one is this file's own.
+            # A copy of the parent's head: only the first one is this file's own.
             if "edge" in self.state and "copy" not in self.state:
                 self.state["copy"] = {"born": known, "at": self.state.get("born_at")}
             return []
         git = table(payload.get("git"))
         placed = f.SessionPlaced(
-            text(payload.get("cwd")),
-            text(git.get("branch")),
-            "",
-            text(payload.get("cli_version")),
-            text(git.get("repository_url")),
+            cwd=text(payload.get("cwd")),
+            branch=text(git.get("branch")),
+            version=text(payload.get("cli_version")),
+            remote=text(git.get("repository_url")),
         )
         if known is not None:
             return [placed]
@@ -164,13 +165,13 @@ class Reader:
         began, at = parse_time(line.payload.get("started_at")), copy.get("at")
         if began and at:
             return began[:19] < str(at)[:19]
-        # Copies are written in one go. Where no id tells, a prompt after a pause is the first that was typed here.
+        # Copies are written in one go. Without ids, a prompt after a pause is the first that was typed here.
         typed = text(line.payload.get("type")) in ("task_started", "turn_started", "user_message") or is_prompt(line.payload)
         return not (typed and seconds(copy.get("last"), line.at) > _PAUSE_S)
 
-    def _as_copies(self, found: Iterable[Fact]) -> Iterable[Fact]:
+    def _mark_copies(self, facts: Iterable[Fact]) -> Iterable[Fact]:
         copy = self.state["copy"]
-        for fact in found:
+        for fact in facts:
             if isinstance(fact, f.MessageSaid):
                 copy["through"] = fact.key
                 copy["last"] = fact.at
@@ -180,8 +181,7 @@ class Reader:
             elif isinstance(fact, f.UnknownRecord | f.OddRecord):
                 yield fact
 
-    def _copied(self, line: CodexLine) -> Iterable[Fact]:
-        """The copies end here."""
+    def _end_copies(self, line: CodexLine) -> Iterable[Fact]:
         copy = self.state.pop("copy")
         for key in ("turn", "twins", "last", "compaction"):
             self.state.pop(key, None)
@@ -193,7 +193,7 @@ class Reader:
     def _turn(self, payload: Mapping[str, Any]) -> str:
         return turn_named(payload) or str(self.state.get("turn", {}).get("id", ""))
 
-    def _started(self, line: CodexLine) -> Iterable[Fact]:
+    def _start_turn(self, line: CodexLine) -> Iterable[Fact]:
         turn = turn_named(line.payload)
         self.state["tasks"] = True
         if turn != self.state.get("turn", {}).get("id"):
@@ -202,65 +202,64 @@ class Reader:
         return []
 
     def _prompt(self, line: CodexLine, prompt: str, key: str) -> tuple[str, list[Fact]]:
-        """The turn that a user's message belongs to, and its beginning, if it is the first in it."""
-        named, now = turn_named(line.payload), self.state.get("turn", {})
-        current = "" if now.get("made") or now.get("done") else str(now.get("id", ""))
-        turn = named or current or key
-        if now.get("id") == turn and now.get("prompt"):
-            return turn, []  # said while the turn was going on
-        same = now if now.get("id") == turn else {}
-        over = [] if same else self._answered()
-        self.state["turn"] = {**same, "id": turn, "prompt": True, "made": not (named or current)}
-        prompted(self.state, key)
-        return turn, [*over, f.TurnBegan(turn, prompt, line.at, key)]
+        """The turn of a user's message. The first message in a turn begins it."""
+        named, current = turn_named(line.payload), self.state.get("turn", {})
+        running = "" if current.get("made") or current.get("done") else str(current.get("id", ""))
+        turn = named or running or key
+        if current.get("id") == turn and current.get("prompt"):
+            return turn, []  # the user spoke during the turn
+        same = current if current.get("id") == turn else {}
+        facts: list[Fact] = [] if same else self._settle_answered()
+        self.state["turn"] = {**same, "id": turn, "prompt": True, "made": not (named or running)}
+        note_prompt(self.state, key)
+        return turn, [*facts, f.TurnBegan(turn, prompt, line.at, key)]
 
-    def _answered(self) -> list[Fact]:
-        """The turn before, in a file that has no word for how a turn ends: was an answer in words the last thing in it?"""
-        now = self.state.get("turn", {})
-        if not now.get("made") or now.get("done") or not now.get("answered") or self.state.get("tasks"):
+    def _settle_answered(self) -> list[Fact]:
+        """In a file that never says how a turn ends: if an answer in words came last, the turn before is completed."""
+        turn = self.state.get("turn", {})
+        if not turn.get("made") or turn.get("done") or not turn.get("answered") or self.state.get("tasks"):
             return []
-        return [f.TurnSettled(now["id"], "completed", now["answered"])]
+        return [f.TurnSettled(turn["id"], "completed", turn["answered"])]
 
     def _note_answer(self, at: str | None) -> None:
         if self.state.get("turn", {}).get("made"):
             self.state["turn"] = {**self.state["turn"], "answered": at}
 
-    def _complete(self, line: CodexLine) -> Iterable[Fact]:
-        turn, now = self._turn(line.payload), self.state.get("turn", {})
+    def _complete_turn(self, line: CodexLine) -> Iterable[Fact]:
+        turn, current = self._turn(line.payload), self.state.get("turn", {})
         self.state["tasks"] = True
-        error = message_of(line.payload.get("error")) or now.get("error", "")
+        error = message_of(line.payload.get("error")) or current.get("error", "")
         failed = error and not line.payload.get("last_agent_message")
-        found = self._settle(line, "failed" if failed else "completed", error or None)
-        squeezed = self.state.get("compaction", {})
-        if turn and squeezed.get("turn") == turn and not now.get("prompt"):
-            # Nobody asked for anything else in this turn: the compaction was what was asked for.
-            found.append(f.Signal("transcript", "completed", line.at, squeezed["id"], reason="manual", turn=turn))
-        return found
+        facts = self._settle(line, "failed" if failed else "completed", error or None)
+        compaction = self.state.get("compaction", {})
+        if turn and compaction.get("turn") == turn and not current.get("prompt"):
+            # There was no prompt in this turn: the user asked for the compaction.
+            facts.append(f.Signal("transcript", "completed", line.at, compaction["id"], reason="manual", turn=turn))
+        return facts
 
-    def _aborted(self, line: CodexLine) -> Iterable[Fact]:
+    def _abort_turn(self, line: CodexLine) -> Iterable[Fact]:
         reason = text(line.payload.get("reason"))
-        state = {"interrupted": "cancelled", "replaced": "cancelled", "review_ended": "cancelled", "budget_limited": "failed"}
-        return self._settle(line, state.get(reason, "interrupted"), reason or None)
+        states = {"interrupted": "cancelled", "replaced": "cancelled", "review_ended": "cancelled", "budget_limited": "failed"}
+        return self._settle(line, states.get(reason, "interrupted"), reason or None)
 
     def _settle(self, line: CodexLine, state: str, reason: str | None) -> list[Fact]:
-        turn = self._turn(line.payload)
-        now = self.state.get("turn", {})
-        if now.get("id") == turn:
-            self.state["turn"] = {**now, "done": True}
+        turn, current = self._turn(line.payload), self.state.get("turn", {})
+        if current.get("id") == turn:
+            self.state["turn"] = {**current, "done": True}
         return [f.TurnSettled(turn, state, line.at, reason)]
 
-    def _failed(self, line: CodexLine) -> Iterable[Fact]:
-        """An error; whether the turn ends by it is told by how it completes."""
+    def _note_error(self, line: CodexLine) -> Iterable[Fact]:
+        """An error. Whether it ends the turn shows when the turn completes."""
         self.state.setdefault("turn", {"id": ""})["error"] = text(line.payload.get("message"))[:500] or "error"
         return []
 
-    def _rolled_back(self, line: CodexLine) -> Iterable[Fact]:
-        return taken_back(self.state, count(line.payload.get("num_turns")) or 0, line.at)
+    def _roll_back(self, line: CodexLine) -> Iterable[Fact]:
+        return rewind_turns(self.state, count(line.payload.get("num_turns")) or 0, line.at)
 
     def _context(self, line: CodexLine) -> Iterable[Fact]:
         return [f.SessionPlaced(text(line.payload.get("cwd")), "", text(line.payload.get("model")))]
 
-    def _renamed(self, line: CodexLine) -> Iterable[Fact]:
+    def _rename(self, line: CodexLine) -> Iterable[Fact]:
         title = text(line.payload.get("thread_name")) or text(line.payload.get("name"))
         return [f.SessionTitled(title, 2)] if title else []
 
@@ -273,33 +272,34 @@ class Reader:
         before = self.state.pop("full", None) or self.state.get("tokens")
         self.state.pop("tokens", None)
         return [
-            *self._squeezed(line, "record", own, before={"tokens": before} if before else None),
+            *self._compaction(line, "record", own, before={"tokens": before} if before else None),
             *self._summary(line, message),
         ]
 
-    def _compaction_shown(self, line: CodexLine) -> Iterable[Fact]:
+    def _compaction_event(self, line: CodexLine) -> Iterable[Fact]:
         own = text(table(line.payload.get("item")).get("id")) or digest(self._turn(line.payload), line.at)
         after = self.state.get("tokens")
-        return self._squeezed(line, "event", own, after={"tokens": after} if after else None)
+        return self._compaction(line, "event", own, after={"tokens": after} if after else None)
 
-    def _encrypted(self, line: CodexLine) -> Iterable[Fact]:
+    def _sealed_compaction(self, line: CodexLine) -> Iterable[Fact]:
         sealed = text(line.payload.get("encrypted_content"))
-        return self._squeezed(line, "sealed", text(line.payload.get("id")) or digest(sealed or line.at))
+        return self._compaction(line, "sealed", text(line.payload.get("id")) or digest(sealed or line.at))
 
-    def _squeezed(
+    def _compaction(
         self, line: CodexLine, by: str, own: str, before: Mapping[str, int] | None = None, after: Mapping[str, int] | None = None
     ) -> Iterable[Fact]:
-        """Records of different kinds in one turn tell of one compaction; a second one of the same kind is another one."""
-        turn, now = self._turn(line.payload), self.state.get("compaction", {})
-        by_now = now.get("by", {})
-        if not now or now["turn"] != turn or by_now.get(by, own) != own:
-            now, by_now = {"id": own, "turn": turn}, {}
-        elif by in by_now:
+        """Records of different kinds in one turn report one compaction. A second one of the same kind reports another."""
+        turn, current = self._turn(line.payload), self.state.get("compaction", {})
+        kinds = current.get("by", {})
+        if not current or current["turn"] != turn or kinds.get(by, own) != own:
+            current, kinds = {"id": own, "turn": turn}, {}
+        elif by in kinds:
             return []  # the very same record again
-        self.state["compaction"] = {**now, "by": {**by_now, by: own}}
-        asked = self.state.get("turn", {})
-        reason = "auto" if asked.get("prompt") and not asked.get("done") else ""
-        return [f.Signal("transcript", "completed", line.at, now["id"], reason=reason, before=before, after=after, turn=turn)]
+        self.state["compaction"] = {**current, "by": {**kinds, by: own}}
+        running = self.state.get("turn", {})
+        reason = "auto" if running.get("prompt") and not running.get("done") else ""
+        id = current["id"]
+        return [f.Signal("transcript", "completed", line.at, id, reason=reason, before=before, after=after, turn=turn)]
 
     def _summary(self, line: CodexLine, message: str) -> Iterable[Fact]:
         if not message.strip():
@@ -311,7 +311,7 @@ class Reader:
         return [f.MessageSaid(f.SUMMARY, message, key, line.at, self._turn(line.payload))]
 
     def _answer_in(self, message: str) -> str:
-        """The model's last answer was this summary, and stands at its end: then it is the same message."""
+        """The key of the model's last answer, if the summary ends with it: then they are the same message."""
         key, size, words = self.state.get("last", ("", 0, ""))
         return str(key) if size and digest(message[-size:]) == words else ""
 
@@ -320,32 +320,29 @@ class Reader:
     def _message(self, line: CodexLine) -> Iterable[Fact]:
         payload, role = line.payload, text(line.payload.get("role"))
         if role == "assistant":
-            return self._answer(line, "response", text(payload.get("id")), words_in(payload.get("content")))
-        found: list[Fact] = []
+            return self._agent_message(line, "response", text(payload.get("id")), words_in(payload.get("content")))
+        facts: list[Fact] = []
         for n, (mark, words) in enumerate(marked(payload, role)):
             key = text(payload.get("id")) or digest(role, words, line.at)
             key = f"{key}#{n}" if n else key
             if mark == f.COMPACTED:
-                found += self._summary(line, words)
+                facts += self._summary(line, words)
             elif mark or role != "user":
-                found.append(
-                    f.MessageSaid(
-                        f.USER if role == "user" else f.SYSTEM, words, key, line.at, self._turn(payload), mark=mark or f.META
-                    )
-                )
+                said_by = f.USER if role == "user" else f.SYSTEM
+                facts.append(f.MessageSaid(said_by, words, key, line.at, self._turn(payload), mark=mark or f.META))
             else:
-                found += self._asked(line, "response", key, words)
-        return found
+                facts += self._user_message(line, "response", key, words)
+        return facts
 
-    def _asked(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
-        if not words.strip() or not fresh(self.state, source, f.USER, words.replace("[image]", "")):
+    def _user_message(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
+        if not words.strip() or not is_new_text(self.state, source, f.USER, words.replace("[image]", "")):
             return []
-        turn, found = self._prompt(line, words, key)
-        return [*found, f.MessageSaid(f.USER, words, key, line.at, turn)]
+        turn, facts = self._prompt(line, words, key)
+        return [*facts, f.MessageSaid(f.USER, words, key, line.at, turn)]
 
-    def _answer(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
+    def _agent_message(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
         role = f.SUMMARY if line.metadata.get("compaction_output") else f.ASSISTANT
-        if not words.strip() or not fresh(self.state, source, f.ASSISTANT, words):
+        if not words.strip() or not is_new_text(self.state, source, f.ASSISTANT, words):
             return []
         key = key or digest(role, words, line.at)
         self.state["last"] = [key, len(words), digest(words)]
@@ -354,8 +351,8 @@ class Reader:
         self._note_answer(line.at if role == f.ASSISTANT else None)
         return [f.MessageSaid(role, words, key, line.at, self._turn(line.payload))]
 
-    def _thought(self, line: CodexLine, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
-        new = [part for part in parts if part.strip() and fresh(self.state, source, f.REASONING, part)]
+    def _thinking(self, line: CodexLine, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
+        new = [part for part in parts if part.strip() and is_new_text(self.state, source, f.REASONING, part)]
         if not new:
             return []
         key = key or digest(f.REASONING, *new, line.at)
@@ -364,10 +361,10 @@ class Reader:
 
     def _reasoning(self, line: CodexLine) -> Iterable[Fact]:
         parts = [*items(line.payload.get("summary")), *items(line.payload.get("content"))]
-        return self._thought(line, "response", text(line.payload.get("id")), [text(table(part).get("text")) for part in parts])
+        return self._thinking(line, "response", text(line.payload.get("id")), [text(table(part).get("text")) for part in parts])
 
-    def _between(self, line: CodexLine) -> Iterable[Fact]:
-        """What one agent says to another; its form is known from sources only."""
+    def _agents_talk(self, line: CodexLine) -> Iterable[Fact]:
+        """What one agent says to another. The form is known from the sources only."""
         payload = line.payload
         words = words_in(payload.get("content")) or text(payload.get("message")) or text(payload.get("text"))
         key = text(payload.get("id")) or digest("between", words, line.at)
@@ -377,18 +374,16 @@ class Reader:
 
     def _call(self, line: CodexLine) -> Iterable[Fact]:
         payload = line.payload
-        known = {"local_shell_call": "local_shell", "web_search_call": "web_search", "tool_search_call": "tool_search"}
-        name = tool_name(payload.get("namespace"), payload.get("name")) or known.get(
-            text(payload.get("type")), "image_generation"
-        )
-        asked = next(
-            (payload[key] for key in ("arguments", "input", "action", "revised_prompt") if payload.get(key) is not None), None
-        )
+        nameless = {"local_shell_call": "local_shell", "web_search_call": "web_search", "tool_search_call": "tool_search"}
+        name = tool_name(payload.get("namespace"), payload.get("name"))
+        name = name or nameless.get(text(payload.get("type")), "image_generation")
+        inputs = (payload.get(key) for key in ("arguments", "input", "action", "revised_prompt"))
+        asked = next((value for value in inputs if value is not None), None)
         call = text(payload.get("call_id")) or text(payload.get("id")) or digest(name, asked, line.at)
-        return [self._called(line, call, name, asked)]
+        return [self._call_message(line, call, name, asked)]
 
-    def _called(self, line: CodexLine, call: str, name: str, asked: object) -> Fact:
-        self._note(call, name=name)
+    def _call_message(self, line: CodexLine, call: str, name: str, asked: object) -> Fact:
+        self._note_call(call, name=name)
         self._note_answer(None)
         tool = {"id": call, "name": name, "input": arguments(asked)}
         return f.MessageSaid(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
@@ -400,86 +395,90 @@ class Reader:
         output = line.payload.get("output")
         words, code, succeeded = result_in(output if output is not None else line.payload.get("tools"))
         if code is not None:
-            self._note(call, exit_code=code, error=code != 0)
+            self._note_call(call, exit_code=code, error=code != 0)
         if succeeded is not None:
-            self._note(call, error=not succeeded)
-        return [self._result(line, call, words)]
+            self._note_call(call, error=not succeeded)
+        return [self._result_message(line, call, words)]
 
-    def _ran(self, line: CodexLine, done: Mapping[str, Any], call: str, name: str, asked: object, words: str) -> Iterable[Fact]:
-        """A call and its end in one: as the user saw it."""
-        found: list[Fact] = [] if call in self.state.get("calls", {}) else [self._called(line, call, name, asked)]
+    def _finished_call(
+        self, line: CodexLine, done: Mapping[str, Any], call: str, name: str, asked: object, words: str
+    ) -> Iterable[Fact]:
+        """A call with its end, as the user saw it."""
+        facts: list[Fact] = [] if call in self.state.get("calls", {}) else [self._call_message(line, call, name, asked)]
         code = done.get("exit_code")
         if isinstance(code, int) and not isinstance(code, bool):
-            self._note(call, exit_code=code, error=code != 0)
+            self._note_call(call, exit_code=code, error=code != 0)
         elif done.get("status") in ("failed", "declined") or done.get("success") is False or done.get("error"):
-            self._note(call, error=True)
+            self._note_call(call, error=True)
         elif done.get("status") == "completed" or done.get("success") is True:
-            self._note(call, error=False)
-        return [*found, self._result(line, call, words)]
+            self._note_call(call, error=False)
+        return [*facts, self._result_message(line, call, words)]
 
-    def _result(self, line: CodexLine, call: str, words: str) -> Fact:
+    def _result_message(self, line: CodexLine, call: str, words: str) -> Fact:
         self._note_answer(None)
         tool = {"id": call, **self.state.get("calls", {}).get(call, {})}
         return f.MessageSaid(f.TOOL, words, f"result:{call}", line.at, self._turn(line.payload), tool)
 
-    def _note(self, call: str, **known: Any) -> None:
+    def _note_call(self, call: str, **known: Any) -> None:
         remember(self.state, "calls", call, {**self.state.get("calls", {}).get(call, {}), **known})
 
     def _command(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         words = text(done.get("aggregated_output")) or text(done.get("formatted_output"))
         words = words or text(done.get("stdout")) + text(done.get("stderr"))
-        return self._ran(line, done, call_id(done), "shell", {"command": done.get("command")}, words)
+        return self._finished_call(line, done, call_id(done), "shell", {"command": done.get("command")}, words)
 
     def _mcp(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         asked = table(done.get("invocation")) or done
         result = table(done.get("result"))
-        given = table(result.get("Ok")) or result
+        answer = table(result.get("Ok")) or result
         problem = message_of(done.get("error")) or message_of(result.get("Err"))
-        status = {"error": True} if problem or given.get("isError") or given.get("is_error") else {"status": "completed"}
+        failed = problem or answer.get("isError") or answer.get("is_error")
+        status = {"error": True} if failed else {"status": "completed"}
         name = tool_name(f"mcp__{text(asked.get('server'))}", asked.get("tool"))
-        return self._ran(line, status, call_id(done), name, asked.get("arguments"), words_in(given.get("content")) or problem)
+        words = words_in(answer.get("content")) or problem
+        return self._finished_call(line, status, call_id(done), name, asked.get("arguments"), words)
 
     def _dynamic(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         name = tool_name(done.get("namespace"), done.get("tool"))
         words = words_in(done.get("content_items")) or message_of(done.get("error"))
-        return self._ran(line, done, call_id(done), name, done.get("arguments"), words)
+        return self._finished_call(line, done, call_id(done), name, done.get("arguments"), words)
 
-    def _patched(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _patch(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         words = text(done.get("stdout")) + text(done.get("stderr"))
-        return self._ran(line, done, call_id(done), "apply_patch", {"changes": done.get("changes")}, words)
+        return self._finished_call(line, done, call_id(done), "apply_patch", {"changes": done.get("changes")}, words)
 
-    def _searched(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _search(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         call = call_id(done)
         known = call in self.state.get("calls", {})
-        return [] if known else [self._called(line, call, "web_search", done.get("action") or {"query": done.get("query")})]
+        return [] if known else [self._call_message(line, call, "web_search", done.get("action") or {"query": done.get("query")})]
 
     # -- event_msg and response_item
 
     def _event(self, line: CodexLine) -> Iterable[Fact]:
         kind = text(line.payload.get("type"))
-        if kind in self._ENDS:
-            return self._ENDS[kind](self, line, line.payload) if call_id(line.payload) else []
+        if kind in self._FINISHED:
+            return self._FINISHED[kind](self, line, line.payload) if call_id(line.payload) else []
         act = self._EVENTS.get(kind)
         if act:
             return act(self, line)
         return [] if _SILENT(kind) else [f.UnknownRecord(f"event_msg/{kind}")]
 
-    def _shown(self, line: CodexLine) -> Iterable[Fact]:
+    def _item(self, line: CodexLine) -> Iterable[Fact]:
         done = table(line.payload.get("item"))
         kind = text(done.get("type"))
-        if kind in self._ENDS:
-            return self._ENDS[kind](self, line, done) if call_id(done) else []
+        if kind in self._FINISHED:
+            return self._FINISHED[kind](self, line, done) if call_id(done) else []
         key = text(done.get("id"))
         if kind == "UserMessage":
             words = words_in(done.get("content"))
-            return self._asked(line, "event", key or digest(f.USER, words, line.at), words)
+            return self._user_message(line, "event", key or digest(f.USER, words, line.at), words)
         if kind == "AgentMessage":
-            return self._answer(line, "event", key, words_in(done.get("content")))
+            return self._agent_message(line, "event", key, words_in(done.get("content")))
         if kind == "Reasoning":
             parts = [*items(done.get("summary_text")), *items(done.get("raw_content"))]
-            return self._thought(line, "event", key, [text(part) for part in parts])
+            return self._thinking(line, "event", key, [text(part) for part in parts])
         if kind == "Plan":
-            return self._answer(line, "event", key, text(done.get("text")))
+            return self._agent_message(line, "event", key, text(done.get("text")))
         if kind == "HookPrompt":
             words = "\n".join(text(table(part).get("text")) for part in items(done.get("fragments")))
             mark = f.INJECTED if f.PACK in words else f.HOOK
@@ -487,24 +486,24 @@ class Reader:
                 f.MessageSaid(f.USER, words, key or digest("hook", words, line.at), line.at, self._turn(line.payload), mark=mark)
             ]
         if kind == "ContextCompaction":
-            return self._compaction_shown(line)
+            return self._compaction_event(line)
         return [] if _SILENT(kind) else [f.UnknownRecord(f"item_completed/{kind}")]
 
-    def _said_by_user(self, line: CodexLine) -> Iterable[Fact]:
+    def _user_event(self, line: CodexLine) -> Iterable[Fact]:
         words = text(line.payload.get("message"))
         if is_meta(words):
-            return []  # the first versions showed these, too; the response_item has them
+            return []  # the first versions showed these to the user, too; the response_item has them
         images = [*items(line.payload.get("images")), *items(line.payload.get("local_images"))]
         words = "\n".join([*("[image]" for _ in images), *([words] if words else [])])
-        return self._asked(line, "event", text(line.payload.get("client_id")) or digest(f.USER, words, line.at), words)
+        return self._user_message(line, "event", text(line.payload.get("client_id")) or digest(f.USER, words, line.at), words)
 
-    def _said_by_agent(self, line: CodexLine) -> Iterable[Fact]:
-        return self._answer(line, "event", "", text(line.payload.get("message")))
+    def _agent_event(self, line: CodexLine) -> Iterable[Fact]:
+        return self._agent_message(line, "event", "", text(line.payload.get("message")))
 
-    def _thought_by_agent(self, line: CodexLine) -> Iterable[Fact]:
-        return self._thought(line, "event", "", [text(line.payload.get("text"))])
+    def _thinking_event(self, line: CodexLine) -> Iterable[Fact]:
+        return self._thinking(line, "event", "", [text(line.payload.get("text"))])
 
-    def _tokens(self, line: CodexLine) -> Iterable[Fact]:
+    def _note_tokens(self, line: CodexLine) -> Iterable[Fact]:
         used = count(table(table(line.payload.get("info")).get("last_token_usage")).get("total_tokens"))
         if used:
             self.state["tokens"] = used
@@ -525,28 +524,28 @@ class Reader:
         "event_msg": _event,
         "turn_context": _context,
         "compacted": _compacted,
-        "inter_agent_communication": _between,
+        "inter_agent_communication": _agents_talk,
     }
     _EVENTS: ClassVar[Mapping[str, _Act]] = {
-        "task_started": _started,
-        "turn_started": _started,
-        "task_complete": _complete,
-        "turn_complete": _complete,
-        "turn_aborted": _aborted,
-        "error": _failed,
-        "thread_rolled_back": _rolled_back,
-        "thread_name_updated": _renamed,
-        "token_count": _tokens,
-        "item_completed": _shown,
-        "user_message": _said_by_user,
-        "agent_message": _said_by_agent,
-        "agent_reasoning": _thought_by_agent,
-        "agent_reasoning_raw_content": _thought_by_agent,
-        "context_compacted": _compaction_shown,
+        "task_started": _start_turn,
+        "turn_started": _start_turn,
+        "task_complete": _complete_turn,
+        "turn_complete": _complete_turn,
+        "turn_aborted": _abort_turn,
+        "error": _note_error,
+        "thread_rolled_back": _roll_back,
+        "thread_name_updated": _rename,
+        "token_count": _note_tokens,
+        "item_completed": _item,
+        "user_message": _user_event,
+        "agent_message": _agent_event,
+        "agent_reasoning": _thinking_event,
+        "agent_reasoning_raw_content": _thinking_event,
+        "context_compacted": _compaction_event,
     }
     _RESPONSES: ClassVar[Mapping[str, _Act]] = {
         "message": _message,
-        "agent_message": _between,
+        "agent_message": _agents_talk,
         "reasoning": _reasoning,
         "function_call": _call,
         "custom_tool_call": _call,
@@ -557,19 +556,19 @@ class Reader:
         "function_call_output": _output,
         "custom_tool_call_output": _output,
         "tool_search_output": _output,
-        "compaction": _encrypted,
-        "compaction_summary": _encrypted,
-        "context_compaction": _encrypted,
+        "compaction": _sealed_compaction,
+        "compaction_summary": _sealed_compaction,
+        "context_compaction": _sealed_compaction,
     }
-    #: How calls ended, by the names of both forms.
-    _ENDS: ClassVar[Mapping[str, Callable[[Reader, CodexLine, Mapping[str, Any]], Iterable[Fact]]]] = {
+    #: Calls that ended, by their names in both forms.
+    _FINISHED: ClassVar[Mapping[str, Callable[[Reader, CodexLine, Mapping[str, Any]], Iterable[Fact]]]] = {
         "CommandExecution": _command,
         "exec_command_end": _command,
         "McpToolCall": _mcp,
         "mcp_tool_call_end": _mcp,
         "DynamicToolCall": _dynamic,
         "dynamic_tool_call_response": _dynamic,
-        "FileChange": _patched,
-        "patch_apply_end": _patched,
-        "WebSearch": _searched,
+        "FileChange": _patch,
+        "patch_apply_end": _patch,
+        "WebSearch": _search,
     }

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.twins import fresh, remember
+from dreamkeep.agents.shared.reader_state import is_new_text, remember
 from dreamkeep.agents.shared.values import count, digest, items, parse_time, table, text
 
 #: How a shell's output ends.
@@ -170,7 +170,7 @@ class Reader:
         return self._thought(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
 
     def _thought(self, line: CopilotLine, source: str, key: str, words: str) -> Iterable[Fact]:
-        if not words.strip() or not fresh(self.state, source, f.REASONING, words):
+        if not words.strip() or not is_new_text(self.state, source, f.REASONING, words):
             return []
         return [f.MessageSaid(f.REASONING, words, key, line.at)]
 

@@ -4,7 +4,7 @@ Observed: the place, and that there are turn.prompt, context.append_message, con
 full_compaction.begin / .complete and context.apply_compaction{summary, compactedCount, …}.
 From its published sources, not observed by us: all members, the loop's events (step.begin, content.part, tool.call, tool.result,
 step.end), turn.ended, turn.cancel, turn.steer, context.undo, context.clear, and the kinds of `origin`.
-* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`twins.py`).
+* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`is_new_text`).
 * No record has an id of its own: keys are made of its content and its own time, so that a fork's copies have the keys of their
   originals. Ids of tool calls may come again; with their step they are unique.
 * apply_compaction may come before or after the `begin` that it belongs to: records of different kinds, up to `complete`, are one
@@ -21,8 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.prompts import prompted, taken_back
-from dreamkeep.agents.shared.twins import fresh, remember
+from dreamkeep.agents.shared.reader_state import is_new_text, note_prompt, remember, rewind_turns
 from dreamkeep.agents.shared.values import arguments, count, digest, items, parse_time, table, text
 
 #: Known, and nothing in them for us.
@@ -75,7 +74,7 @@ class Reader:
             self.state["prompted"] = 1
         mark = _mark(origin, words)
         role = f.SUMMARY if mark == f.COMPACTED else f.USER
-        if not words.strip() or not fresh(self.state, source, role, words):
+        if not words.strip() or not is_new_text(self.state, source, role, words):
             return []
         key = text(line.data.get("id")) or digest(role, words, line.time)
         said = f.MessageSaid(role, words, key, line.at, mark=mark)
@@ -85,7 +84,7 @@ class Reader:
         if not typed or not begins:
             return [said]
         self.state["turn"] = {"id": key}
-        prompted(self.state, key)
+        note_prompt(self.state, key)
         return [f.TurnBegan(key, typed, line.at, key), said._replace(turn=key)]
 
     def _settle(self, line: KimiLine, state: str, reason: str | None = None) -> Iterable[Fact]:
@@ -104,7 +103,7 @@ class Reader:
         return self._settle(line, "cancelled", text(line.data.get("reason")) or None)
 
     def _undone(self, line: KimiLine) -> Iterable[Fact]:
-        return taken_back(self.state, count(line.data.get("count")) or 0, line.at)
+        return rewind_turns(self.state, count(line.data.get("count")) or 0, line.at)
 
     def _cleared(self, line: KimiLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, digest("clear", line.time))]
@@ -213,7 +212,7 @@ class Reader:
         summary = line.data.get("summary")
         held = table(table(summary).get("message")) or table(summary)
         words = text(line.data.get("contextSummary")) or text(summary) or _words(held.get("content"))
-        if not words.strip() or not fresh(self.state, "apply", f.SUMMARY, words):
+        if not words.strip() or not is_new_text(self.state, "apply", f.SUMMARY, words):
             return [signal]
         return [signal, f.MessageSaid(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
 
