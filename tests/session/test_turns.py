@@ -17,7 +17,7 @@ from dreamkeep.capture.python import Turn as Handle
 from dreamkeep.errors import NotDurable, Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
-from dreamkeep.session.turns import TurnView, seen, step
+from dreamkeep.session.turns import TurnView, step, view_turn
 from tests.conftest import Ran
 from tests.helpers.faults import FragileHost, PowerCut
 
@@ -69,10 +69,10 @@ def test_the_first_word_about_the_end_stands() -> None:
 def test_liveness_is_asked_for_not_remembered() -> None:
     """T2: a fast turn, a live owner, a dead owner, nobody."""
     running = fold(SUBMIT, START)
-    assert seen(running, lambda owner: owner == "o").state == "started"
-    assert seen(running, lambda owner: False).state == "interrupted"
-    assert seen(fold(SUBMIT, DONE), lambda owner: False).state == "completed"
-    assert seen(fold(START), lambda owner: True).state == "open"
+    assert view_turn(running, lambda owner: owner == "o").state == "started"
+    assert view_turn(running, lambda owner: False).state == "interrupted"
+    assert view_turn(fold(SUBMIT, DONE), lambda owner: False).state == "completed"
+    assert view_turn(fold(START), lambda owner: True).state == "open"
 
 
 def test_the_same_words_typed_twice_are_two_turns(keep: Keep) -> None:

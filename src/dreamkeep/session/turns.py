@@ -2,8 +2,8 @@
 
     submitted ─► started ─► completed | failed | cancelled | interrupted
 
-Whether an unsettled turn is still running or was interrupted is decided when somebody looks (`seen`): its owner holds a lock or
-does not. So nothing has to be written when an owner dies, and a completion that arrives late simply wins.
+Whether an unsettled turn is still running or was interrupted is decided when somebody looks (`view_turn`): its owner holds a
+lock or does not. So nothing has to be written when an owner dies, and a completion that arrives late simply wins.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def settled(turn: TurnView, fact: TurnSettled) -> TurnView:
     return turn._replace(state=fact.state, settled_at=fact.at, reason=fact.reason or None)
 
 
-def seen(turn: TurnView, alive: Callable[[str], bool]) -> TurnView:
+def view_turn(turn: TurnView, alive: Callable[[str], bool]) -> TurnView:
     """As it looks now: an unsettled turn whose owner is gone is interrupted; one that nobody ever owned is open."""
     if turn.state not in (SUBMITTED, STARTED):
         return turn

@@ -11,7 +11,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import ENDED, Summary
-from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, TurnView, seen
+from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, TurnView, view_turn
 
 if TYPE_CHECKING:
     from dreamkeep.session.compactions.segments import View
@@ -38,7 +38,7 @@ def _show_whole(store: Store, session_id: str, alive: Alive, now: str, live: boo
     import json
 
     state = json.loads(store.state(session_id))
-    turns = [seen(t, alive) for t in store.turns(session_id)]
+    turns = [view_turn(t, alive) for t in store.turns(session_id)]
     view = _fold_view(store, summary, state, alive, now)
     said = store.messages(session_id)
     # A result names only the call it answers; people want to see which tool that was.
@@ -149,7 +149,7 @@ def _show_running(store: Store, session_id: str, alive: Alive, now: str) -> dict
 
     summary = store.session(session_id)
     assert summary is not None, "it has turns"
-    turns = [seen(t, alive) for t in store.turns(session_id)]
+    turns = [view_turn(t, alive) for t in store.turns(session_id)]
     view = _fold_view(store, summary, json.loads(store.state(session_id)), alive, now)
     return {"session": session_id, "title": summary.title, **_show_live(view, turns, alive)}
 
@@ -161,7 +161,7 @@ def show_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, 
 
 def _count_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
     counts = store.counts()
-    waiting = [(session_id, seen(t, alive)) for session_id, t in store.unsettled()]
+    waiting = [(session_id, view_turn(t, alive)) for session_id, t in store.unsettled()]
     interrupted = sum(t.state == INTERRUPTED for _, t in waiting)
     running = dict.fromkeys(session_id for session_id, t in waiting if t.state in (SUBMITTED, STARTED))
     return {

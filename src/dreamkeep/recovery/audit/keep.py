@@ -44,7 +44,7 @@ from dreamkeep.recovery.delete.delete import LOCK as DELETING
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.isolate import check_each
 from dreamkeep.recovery.repair.movable import is_link, why_not
-from dreamkeep.session.compactions.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
+from dreamkeep.session.compactions.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, view_compaction
 from dreamkeep.session.compactions.pairing import Pairing
 from dreamkeep.session.turns import TurnView
 
@@ -145,7 +145,7 @@ class Keeping:
             if entity.state != IN_PROGRESS:
                 continue
             self.checked["compactions"] += 1
-            now = seen(entity, one.session, rfc3339(self._now), self._alive)
+            now = view_compaction(entity, one.session, rfc3339(self._now), self._alive)
             if now.closing not in (OWNER_GONE, TIMEOUT):
                 continue
             yield fault(

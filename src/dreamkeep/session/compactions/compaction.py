@@ -1,10 +1,11 @@
-"""A compaction: what several voices told of it, and how it stands now. Pure. (Which signals speak of the same one: pairing.py.)
+"""A compaction: what several speakers say about it, and how it stands now. Pure. (pairing.py says which signals mean the same
+one.)
 
-    started, progress ─► in_progress ─► completed           one compaction, one boundary, one count, whoever told of it
+    started, progress ─► in_progress ─► completed           one compaction, one boundary, one count, whoever reports it
                               └───────► failed, cancelled   (a completion that comes later still counts: late)
 
-Whether it is *active* is decided when somebody looks (`seen`): it is open, its owner lives, its deadline is not over. So nothing
-has to be written for it to stop, and it can never stick.
+Whether it is *active* is decided when somebody asks (`view_compaction`): it is active while it is open, its owner lives, and its
+deadline is not over. So nothing has to be written to end it, and it can never get stuck.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from dreamkeep.agents.facts import Signal
 
 Place = tuple[int, int]
 
-#: How long after its last sign of life a compaction is believed to go on.
+#: So long after its last sign of life a compaction counts as active.
 DEADLINE_S = 600
 
 IN_PROGRESS, COMPLETED, FAILED, CANCELLED = "in_progress", "completed", "failed", "cancelled"
 TURN_SETTLED, AGENT_DIED, TIMEOUT, SUPERSEDED, OWNER_GONE = "turn_settled", "agent_died", "timeout", "superseded", "owner_gone"
 
-#: Who speaks. An agent's protocol has two voices that tell of the same compactions: updates, each of one compaction, and reports,
-#: which say how deep the session is by now, or which session it went on in.
+#: Who speaks about compactions. An agent's protocol has two speakers for the same compactions: updates, each about one
+#: compaction, and reports, which say how often the session was compacted by now, or in which session it goes on.
 UPDATE, REPORT, TRANSCRIPT, HOOK, SCRAPED = "update", "report", "transcript", "hook", "scraped"
 #: From the strongest to the weakest.
-VOICES = (UPDATE, REPORT, TRANSCRIPT, HOOK, SCRAPED)
+SPEAKERS = (UPDATE, REPORT, TRANSCRIPT, HOOK, SCRAPED)
 SOURCE = {UPDATE: "structured", REPORT: "structured", TRANSCRIPT: TRANSCRIPT, HOOK: HOOK, SCRAPED: SCRAPED}
 
 
 class Moment(NamedTuple):
     """Where and when a signal came, and what was going on.
 
-    `low`, `high`: between which places it happened. `since`: where the owner attached. `at`: when it was captured.
+    `low`, `high`: the places between which it happened. `since`: where the owner attached. `at`: when it was captured.
     """
 
     place: Place
@@ -46,8 +47,8 @@ class Moment(NamedTuple):
     at: str
 
 
-class CompactionSignal(NamedTuple):
-    """What one voice says of a compaction. `phase`: started, or how it ended."""
+class CompactionStatement(NamedTuple):
+    """What one speaker says about a compaction. `phase`: started, or how it ended."""
 
     phase: str
     at: str | None
@@ -65,34 +66,34 @@ class Entity(NamedTuple):
     n: int
     state: str
     closing: str
-    told: dict[str, CompactionSignal]
+    statements: dict[str, CompactionStatement]
     opened_at: str | None
     closed_at: str | None
     #: Its last sign of life, from which its deadline counts.
     heard_at: str | None
     turn: str
     owner: str
-    #: The native session ids that were named with it, and the one that it made, if it split the session.
+    #: The native session ids that came with it, and the one that it made, if it split the session.
     scopes: list[str]
     made: str = ""
     late: bool = False
     noop: bool = False
     historic: bool = False
-    #: Only a log line told of it, though the agent has a protocol for it.
+    #: Only a log line reported it, though the agent has a protocol for it.
     fallback: bool = False
-    #: The agent reported its depth afterwards, and had not counted it.
+    #: The agent reported its count afterwards, without this one.
     passed: bool = False
-    #: Where it was first heard that it is completed.
+    #: Where its completion was first reported.
     done: Place | None = None
-    #: Where its boundary is, and whose word that is.
+    #: Where its boundary is, and which speaker says so.
     spot: Moment | None = None
-    spot_voice: str = ""
+    spot_speaker: str = ""
 
 
 class Compaction(NamedTuple):
     """A compaction as people see it now.
 
-    `inferred`: its place is a log line's. `verified`: more than log lines say it happened. `in_place`: nobody tells of a split.
+    `inferred`: its place is a log line's. `verified`: more than log lines report it. `in_place`: nobody reports a split.
     """
 
     id: str
@@ -120,10 +121,10 @@ class Compaction(NamedTuple):
     in_place: bool
 
 
-def seen(entity: Entity, session: str, now: str, alive: Callable[[str], bool]) -> Compaction:
-    """As it looks now. What the strongest voice says is shown; where it says nothing, the next one's word."""
-    told = [entity.told[voice] for voice in VOICES if voice in entity.told]
-    sources = list(dict.fromkeys(SOURCE[voice] for voice in VOICES if voice in entity.told))
+def view_compaction(entity: Entity, session: str, now: str, alive: Callable[[str], bool]) -> Compaction:
+    """How it looks now. The strongest speaker's word is shown; if it says nothing, the next one's."""
+    statements = [entity.statements[speaker] for speaker in SPEAKERS if speaker in entity.statements]
+    sources = list(dict.fromkeys(SOURCE[speaker] for speaker in SPEAKERS if speaker in entity.statements))
     state, closing, closed_at = entity.state, entity.closing, entity.closed_at
     deadline = _shown(entity.heard_at, DEADLINE_S)
     if state == IN_PROGRESS:
@@ -132,57 +133,57 @@ def seen(entity: Entity, session: str, now: str, alive: Callable[[str], bool]) -
         elif not in_time(entity.heard_at, now):
             state, closing, closed_at = FAILED, TIMEOUT, deadline
     if state == COMPLETED:
-        closed_at = next((one.at for one in told if one.phase == COMPLETED and one.at), closed_at)
+        closed_at = next((said.at for said in statements if said.phase == COMPLETED and said.at), closed_at)
     done = entity.state == COMPLETED and not entity.noop
-    confirmed = done and any(one.phase == COMPLETED for voice, one in entity.told.items() if voice != SCRAPED)
+    confirmed = done and any(one.phase == COMPLETED for speaker, one in entity.statements.items() if speaker != SCRAPED)
     return Compaction(
         id=f"{session}#c{entity.n}",
         state=state,
         active=state == IN_PROGRESS,
         closing=closing or None,
         sources=sources,
-        before=next((one.before for one in told if one.before), None),
-        after=next((one.after for one in told if one.after), None),
+        before=next((said.before for said in statements if said.before), None),
+        after=next((said.after for said in statements if said.after), None),
         opened_at=entity.opened_at,
         closed_at=closed_at,
         deadline=deadline,
         session=session,
         turn=entity.turn or None,
-        reason=next((one.reason for one in told if one.reason), None),
-        error=next((one.error for one in told if one.error), None),
-        native_id=next((one.id for one in told if one.id), None),
-        counted=counts(entity),
+        reason=next((said.reason for said in statements if said.reason), None),
+        error=next((said.error for said in statements if said.error), None),
+        native_id=next((said.id for said in statements if said.id), None),
+        counted=is_counted(entity),
         late=entity.late,
         noop=entity.noop,
         historic=entity.historic,
-        inferred=entity.spot_voice == SCRAPED,
+        inferred=entity.spot_speaker == SCRAPED,
         verified=confirmed,
         fallback=entity.fallback and sources == [SCRAPED],
-        in_place=done and not entity.made and REPORT not in entity.told,
+        in_place=done and not entity.made and REPORT not in entity.statements,
     )
 
 
-def counts(entity: Entity) -> bool:
+def is_counted(entity: Entity) -> bool:
     return entity.state == COMPLETED and not entity.noop and not entity.historic
 
 
 def is_exact(entity: Entity) -> bool:
     """An update and a transcript's record stand where it happened; the others speak somewhere near it."""
-    return entity.spot_voice in (UPDATE, TRANSCRIPT)
+    return entity.spot_speaker in (UPDATE, TRANSCRIPT)
 
 
 # -- one signal and one compaction
 
 
-def voice_of(signal: Signal) -> str:
+def speaker_of(signal: Signal) -> str:
     if signal.source == SOURCE[REPORT]:
         return UPDATE if signal.id and signal.depth is None else REPORT
-    return signal.source if signal.source in VOICES else SCRAPED
+    return signal.source if signal.source in SPEAKERS else SCRAPED
 
 
 def name_of(signal: Signal) -> str:
-    """A report states where the session is by now: stated again, it is nothing new."""
-    is_report = voice_of(signal) == REPORT and signal.depth is None
+    """The compaction's own name. A report without a count only says where the session is: repeated, it is nothing new."""
+    is_report = speaker_of(signal) == REPORT and signal.depth is None
     return signal.id or (f"report:{signal.scope}" if is_report and signal.scope else "")
 
 
@@ -192,7 +193,7 @@ def made_by(signal: Signal) -> str:
 
 
 def changed_nothing(signal: Signal) -> bool:
-    """Log lines say "done" of 25 messages before and 25 after; the others know what they say."""
+    """Log lines say "done" also of 25 messages before and 25 after. The other speakers mean what they say."""
     if signal.phase != COMPLETED or signal.source != SCRAPED:
         return signal.phase == "noop"
     before, after = signal.before or {}, signal.after or {}
@@ -200,46 +201,45 @@ def changed_nothing(signal: Signal) -> bool:
     return bool(both) and all(before[key] == after[key] for key in both)
 
 
-def clash(entity: Entity, voice: str, signal: Signal) -> bool:
-    """It cannot be the same one: this voice called it by another id, or it made another session."""
-    own = entity.told.get(voice)
-    made = made_by(signal)
-    name = name_of(signal)
+def is_other(entity: Entity, speaker: str, signal: Signal) -> bool:
+    """Whether the signal must mean another one: this speaker called it by another id, or it made another session."""
+    own = entity.statements.get(speaker)
+    made, name = made_by(signal), name_of(signal)
     return bool(own and own.id and name and own.id != name) or bool(made and entity.made and made != entity.made)
 
 
-def may_tell(entity: Entity, voice: str, moment: Moment) -> bool:
-    """Whether that voice can be speaking of it now.
+def may_speak_of(entity: Entity, speaker: str, moment: Moment) -> bool:
+    """Whether that speaker can mean this compaction now.
 
-    What the tap hears happens while it listens. Only a transcript tells of what was before anybody listened.
+    What the tap hears happens while it is attached. Only a transcript reports what happened before.
     """
-    before_the_tap = voice in (UPDATE, SCRAPED) and entity.done is not None and entity.done < moment.since
-    return not entity.noop and not before_the_tap and (voice == TRANSCRIPT or not entity.historic)
+    before_the_tap = speaker in (UPDATE, SCRAPED) and entity.done is not None and entity.done < moment.since
+    return not entity.noop and not before_the_tap and (speaker == TRANSCRIPT or not entity.historic)
 
 
 def misfit(entity: Entity, signal: Signal) -> tuple[bool, bool]:
-    """How badly a signal fits, to choose between several: (nothing says the same session id, nothing says the same turn)."""
+    """How badly a signal fits, to choose between several: (no common session id, no common turn)."""
     named = {signal.scope, signal.old_scope} - {""}
     elsewhere = bool(named and entity.scopes and named.isdisjoint(entity.scopes))
-    return elsewhere, not any(one.turn == signal.turn for one in entity.told.values() if one.turn)
+    return elsewhere, not any(one.turn == signal.turn for one in entity.statements.values() if one.turn)
 
 
-def untold(entity: Entity, voice: str) -> bool:
-    """Whether that voice has not yet said that it is completed."""
-    return voice not in entity.told or entity.told[voice].phase != COMPLETED
+def awaits_completion(entity: Entity, speaker: str) -> bool:
+    """Whether that speaker has not yet reported the completion."""
+    return speaker not in entity.statements or entity.statements[speaker].phase != COMPLETED
 
 
-def is_nameless(entity: Entity, voice: str) -> bool:
-    """Whether that voice said that it is completed, and has no name for it."""
-    return not untold(entity, voice) and not entity.told[voice].id
+def is_nameless(entity: Entity, speaker: str) -> bool:
+    """Whether that speaker reported the completion, without a name."""
+    return not awaits_completion(entity, speaker) and not entity.statements[speaker].id
 
 
-def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
-    old = entity.told.get(voice) or CompactionSignal("", None)
-    word = CompactionSignal(
+def add_statement(entity: Entity, speaker: str, signal: Signal, phase: str) -> Entity:
+    old = entity.statements.get(speaker) or CompactionStatement("", None)
+    word = CompactionStatement(
         phase,
         old.at if old.phase == phase and old.at else signal.at or old.at,
-        old.id or name_of(signal),  # once given, a name stays: others may have heard it
+        old.id or name_of(signal),  # a name stays: other speakers may have used it
         signal.turn or old.turn,
         signal.reason or old.reason,
         dict(signal.before) if signal.before else old.before,
@@ -247,39 +247,39 @@ def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
         signal.error or old.error,
     )
     scopes = sorted({*entity.scopes, signal.scope, signal.old_scope} - {""})
-    return entity._replace(told={**entity.told, voice: word}, scopes=scopes, made=entity.made or made_by(signal))
+    return entity._replace(statements={**entity.statements, speaker: word}, scopes=scopes, made=entity.made or made_by(signal))
 
 
-def same(entity: Entity, own: Entity) -> Entity | None:
-    """Both in one, where what `own` saw starting is what others had told of before; None where the two cannot be the same."""
-    told = dict(entity.told)
-    for voice, word in own.told.items():
-        other = told.get(voice)
+def merge(entity: Entity, own: Entity) -> Entity | None:
+    """Both in one: the start in `own` was of the compaction that others reported before. None if they cannot be the same."""
+    statements = dict(entity.statements)
+    for speaker, word in own.statements.items():
+        other = statements.get(speaker)
         if other and (other.phase != "started" or (other.id and word.id and other.id != word.id)):
             return None
-        told[voice] = word._replace(id=word.id or (other.id if other else ""))
+        statements[speaker] = word._replace(id=word.id or (other.id if other else ""))
     scopes = sorted({*entity.scopes, *own.scopes})
-    return entity._replace(told=told, scopes=scopes, opened_at=earliest(own.opened_at, entity.opened_at))
+    return entity._replace(statements=statements, scopes=scopes, opened_at=earliest(own.opened_at, entity.opened_at))
 
 
-def alive_at(entity: Entity, signal: Signal, moment: Moment) -> Entity:
-    """A sign of life, by the earlier of the agent's clock and ours: neither an old file nor a wrong clock keeps it active."""
+def note_sign_of_life(entity: Entity, signal: Signal, moment: Moment) -> Entity:
+    """Note when it was last alive, by the earlier of the agent's clock and ours. No old file or wrong clock keeps it active."""
     return entity._replace(heard_at=earliest(signal.at, moment.at) or entity.heard_at)
 
 
-def placed(entity: Entity, voice: str, moment: Moment) -> Entity:
-    """Its boundary is where it was told first, as its messages are; a hook comes at any time, so everybody else knows better.
+def place_boundary(entity: Entity, speaker: str, moment: Moment) -> Entity:
+    """Its boundary is where it was reported first. A hook comes at any time, so every other speaker knows the place better.
 
-    On the wire an update stands where it happened; a log line is near it; a report comes after the whole turn.
+    In the protocol, an update comes where it happened; a log line near that place; a report after the whole turn.
     """
-    old = entity.spot_voice
+    old = entity.spot_speaker
     better = (
         entity.spot is None
-        or (old == HOOK and voice != HOOK)
-        or (old in (SCRAPED, REPORT) and voice == UPDATE)
-        or (old == REPORT and voice == SCRAPED and moment.place < entity.spot.place)
+        or (old == HOOK and speaker != HOOK)
+        or (old in (SCRAPED, REPORT) and speaker == UPDATE)
+        or (old == REPORT and speaker == SCRAPED and moment.place < entity.spot.place)
     )
-    return entity._replace(spot=moment, spot_voice=voice) if better else entity
+    return entity._replace(spot=moment, spot_speaker=speaker) if better else entity
 
 
 # -- times
@@ -291,7 +291,7 @@ def earliest(*times: str | None) -> str | None:
 
 
 def in_time(heard_at: str | None, now: str | None) -> bool:
-    """Also false when the clock was set back by more than the deadline, and when nobody knows the time: never stuck."""
+    """Also false when the clock was set back by more than the deadline, or a time is unknown: so it never gets stuck."""
     heard, moment = _time(heard_at), _time(now)
     return heard is not None and moment is not None and abs(moment - heard) < timedelta(seconds=DEADLINE_S)
 
@@ -324,9 +324,9 @@ def as_plain_data(value: Any) -> Any:
 
 def entity_from(saved: Sequence[Any]) -> Entity:
     entity = Entity(*saved)
-    told = {voice: CompactionSignal(*one) for voice, one in entity.told.items()}
+    statements = {speaker: CompactionStatement(*fields) for speaker, fields in entity.statements.items()}
     spot = moment_from(entity.spot) if entity.spot else None
-    return entity._replace(told=told, done=_place(entity.done) if entity.done else None, spot=spot)
+    return entity._replace(statements=statements, done=_place(entity.done) if entity.done else None, spot=spot)
 
 
 def moment_from(saved: Sequence[Any]) -> Moment:

@@ -1,13 +1,16 @@
-"""Which signals speak of the same compaction. A pure fold; the reasons are in docs/decisions/006-compaction.md.
+"""Which signals mean the same compaction. A pure fold; the reasons are in docs/decisions/006-compaction.md.
 
 Identity decides, never time:
-  1. the same id, or the same native session made by a split, is the same compaction, whoever says it;
-  2. otherwise a *voice* tells of each compaction once: its next "completed" belongs to one that it has not told of yet, and to a
-     new one when it has told of all. So the count is the largest that any voice gives, in whatever order they speak.
-Session ids and turns only choose between several that a signal may belong to: they make labels better, never the count wrong.
 
-A session's own ids are its root id and those that accepted signals lead to (old_scope → scope). A signal about any other waits:
-it counts, from the place where it was said, once its id turns out to be this session's; a subagent's never does.
+1. The same id, or the same native session made by a split, means the same compaction, whoever says it. 2. Otherwise a *speaker*
+reports each compaction once. Its next "completed" belongs to a compaction that it has not reported yet; if it
+   has reported all, to a new one. So the count is the largest that any speaker gives, in whatever order they speak.
+
+Session ids and turns only choose between several compactions that a signal may mean. They make labels better, and never change
+the count.
+
+A session's own ids are its root id and those to which accepted signals lead (old_scope → scope). A signal about any other id
+waits. It counts, from the place where it came, once its id turns out to be this session's. A subagent's never does.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from typing import Any, NamedTuple
 
 from dreamkeep.agents.facts import Signal
 from dreamkeep.session.compactions import compaction as c
-from dreamkeep.session.compactions.compaction import CANCELLED, COMPLETED, FAILED, IN_PROGRESS, VOICES, Entity, Moment, Place
+from dreamkeep.session.compactions.compaction import CANCELLED, COMPLETED, FAILED, IN_PROGRESS, SPEAKERS, Entity, Moment, Place
 
 #: Hermes goes on in a new session at a turn's end: a boundary, no compaction.
 _ROLLOVER = "turn_boundary_rollover"
-# What an agent claims must not fill the memory: so many compactions at once that nobody saw, so many signals of unknown sessions.
+# An agent's claims must not fill the memory: so many unseen compactions at once, so many signals about unknown sessions.
 _MOST_AT_ONCE = 64
 _MOST_WAITING = 256
 
@@ -35,7 +38,7 @@ class BoundaryMark(NamedTuple):
 
 
 class Pairing:
-    """`hear` one signal after the other. `saved()` is JSON data; a new Pairing made from it goes on with the same results."""
+    """Takes one signal after the other. `saved()` is JSON data, from which another Pairing continues with the same results."""
 
     def __init__(self, root: str, saved: Mapping[str, Any] | None = None) -> None:
         saved = saved or {}
@@ -47,12 +50,12 @@ class Pairing:
         self._replayed: dict[str, int] = dict(saved.get("replayed", {}))
         self._structured: bool = saved.get("structured", False)
         self._waiting = [(Signal(*signal), c.moment_from(moment)) for signal, moment in saved.get("waiting", ())]
-        # These only find faster what `entities` says.
+        # The following are indexes of `entities`.
         self._named: dict[str, int] = {}
         self._open: dict[int, None] = {}
         self._unbound: dict[int, None] = {}
-        self._nameless: dict[int, None] = {}  # counted by a report's depth, and named by nobody's split: it clashes with none
-        self._untold: dict[str, dict[int, None]] = {voice: {} for voice in VOICES}
+        self._nameless: dict[int, None] = {}  # counted by a report without a name, and no split named it: it may be any
+        self._awaiting: dict[str, dict[int, None]] = {speaker: {} for speaker in SPEAKERS}
         for entity in saved.get("entities", ()):
             self._put(c.entity_from(entity))
 
@@ -70,38 +73,38 @@ class Pairing:
 
     # -- what happens
 
-    def hear(self, signal: Signal, moment: Moment) -> None:
-        if not self._is_ours(signal):
+    def add_signal(self, signal: Signal, moment: Moment) -> None:
+        if not self._is_about_us(signal):
             self._waiting = [*self._waiting, (signal, moment)][-_MOST_WAITING:]
             return
         learned = {signal.scope, signal.old_scope} - self._ours.keys() - {""}
         self._ours.update(dict.fromkeys(sorted(learned)))
         self._structured = self._structured or signal.source == c.SOURCE[c.REPORT]
-        self._apply(c.voice_of(signal), signal, moment)
+        self._apply(c.speaker_of(signal), signal, moment)
         if learned:
             waiting, self._waiting = self._waiting, []
             for said, then in waiting:
-                self.hear(said, then)
+                self.add_signal(said, then)
 
-    def settled(self, turn: str, at: str | None) -> None:
+    def settle_turn(self, turn: str, at: str | None) -> None:
         """A turn is over: what was opened in it cannot go on."""
         if turn:
             self._close(lambda entity: entity.turn == turn, CANCELLED, c.TURN_SETTLED, at)
 
-    def died(self, owner: str, at: str | None) -> None:
+    def end_owner(self, owner: str, at: str | None) -> None:
         self._close(lambda entity: entity.owner == owner, FAILED, c.AGENT_DIED, at)
 
-    def given_up(self, opened_at: str | None, closing: str, at: str | None) -> None:
-        """Nothing will end it any more. What is told of it later still counts."""
+    def give_up(self, opened_at: str | None, closing: str, at: str | None) -> None:
+        """Nothing will end it any more. What is reported later still counts."""
         self._close(lambda entity: entity.opened_at == opened_at, FAILED, closing, at)
 
-    def changed(self, reason: str, id: str, moment: Moment) -> None:
+    def add_boundary(self, reason: str, id: str, moment: Moment) -> None:
         """The context changed without a compaction."""
         self._replayed = {}  # a load may tell the history once more, from its beginning
-        self._mark(reason, id, moment)
+        self._add_mark(reason, id, moment)
 
-    def bound(self, high: Place) -> None:
-        """The first place after the last log lines: what they told of had happened by then."""
+    def set_upper_bound(self, high: Place) -> None:
+        """The first place after the last log lines. What they reported had happened by then."""
         for n in list(self._unbound):
             entity = self.entities[n]
             if entity.spot:
@@ -111,116 +114,120 @@ class Pairing:
 
     # -- one signal
 
-    def _apply(self, voice: str, signal: Signal, moment: Moment) -> None:
+    def _apply(self, speaker: str, signal: Signal, moment: Moment) -> None:
         if signal.phase in ("started", "progress"):
             if not signal.historic:
-                self._started(voice, signal, moment)
+                self._start(speaker, signal, moment)
         elif c.changed_nothing(signal):
-            self._over(voice, signal, moment, COMPLETED)
+            self._end(speaker, signal, moment, COMPLETED)
         elif signal.phase in (FAILED, CANCELLED):
-            self._over(voice, signal, moment, signal.phase)
+            self._end(speaker, signal, moment, signal.phase)
         elif signal.phase == COMPLETED:
-            self._completed(voice, signal, moment)
-        if voice == c.REPORT and signal.depth is not None:
-            self._pass_over()
+            self._complete_signal(speaker, signal, moment)
+        if speaker == c.REPORT and signal.depth is not None:
+            self._mark_passed()
 
-    def _started(self, voice: str, signal: Signal, moment: Moment) -> None:
+    def _start(self, speaker: str, signal: Signal, moment: Moment) -> None:
         entity = self._find(signal)
         if entity is not None and entity.state != IN_PROGRESS:
-            return  # told too late: what is over is not opened again
+            return  # too late: a finished compaction does not start again
         if entity is None:
-            entity = self._going_on(voice, signal, moment)
+            entity = self._find_open(speaker, signal, moment)
         if entity is None:
             if signal.phase == "progress" and not signal.id:
-                return  # a last breath of something that is over
-            entity = self._new(voice, signal, moment, IN_PROGRESS)
-        self._put(c.alive_at(c.with_word(entity, voice, signal, "started"), signal, moment))
+                return  # a late heartbeat of a finished one
+            entity = self._new(speaker, signal, moment, IN_PROGRESS)
+        self._put(c.note_sign_of_life(c.add_statement(entity, speaker, signal, "started"), signal, moment))
 
-    def _going_on(self, voice: str, signal: Signal, moment: Moment) -> Entity | None:
-        """The open one that a start, or a heartbeat, without a known id belongs to."""
-        own = next((one for one in self._open_ones() if voice in one.told), None)
+    def _find_open(self, speaker: str, signal: Signal, moment: Moment) -> Entity | None:
+        """The open compaction for a start, or a heartbeat, without a known id."""
+        own = next((one for one in self._open_entities() if speaker in one.statements), None)
         if own is None:
-            return next(self._open_ones(), None)
-        if not c.clash(own, voice, signal):
+            return next(self._open_entities(), None)
+        if not c.is_other(own, speaker, signal):
             return own
         if not c.misfit(own, signal)[0]:
             self._put(own._replace(state=CANCELLED, closing=c.SUPERSEDED, closed_at=signal.at or moment.at or None))
         return None
 
-    def _completed(self, voice: str, signal: Signal, moment: Moment) -> None:
+    def _complete_signal(self, speaker: str, signal: Signal, moment: Moment) -> None:
         known = self._find(signal)
         fresh = 1 if known is None else 0
         if signal.depth is not None:
-            deepest = self._depths.get(voice, 0)
+            deepest = self._depths.get(speaker, 0)
             fresh = min(signal.depth - deepest, _MOST_AT_ONCE)
-            self._depths[voice] = max(signal.depth, deepest)
+            self._depths[speaker] = max(signal.depth, deepest)
         if known is not None:
-            fresh -= c.untold(known, voice)
-            self._told_again(known, voice, signal, moment)
+            fresh -= c.awaits_completion(known, speaker)
+            self._complete_known(known, speaker, signal, moment)
         else:
             fresh -= 1
         for _ in range(fresh):
-            # It is deeper by several, and names the last of them at most.
-            self._claim(voice, _unnamed(signal), moment)
+            # Several happened since; the signal can only name the last.
+            self._match_completed(speaker, _unnamed(signal), moment)
         if known is None and fresh >= 0:
-            self._claim(voice, signal, moment)
+            self._match_completed(speaker, signal, moment)
 
-    def _told_again(self, known: Entity, voice: str, signal: Signal, moment: Moment) -> None:
-        if not c.untold(known, voice) or (signal.historic and known.state == COMPLETED):
-            self._put(c.with_word(known, voice, signal, COMPLETED))  # no more than perhaps a reason, or numbers
+    def _complete_known(self, known: Entity, speaker: str, signal: Signal, moment: Moment) -> None:
+        if not c.awaits_completion(known, speaker) or (signal.historic and known.state == COMPLETED):
+            self._put(c.add_statement(known, speaker, signal, COMPLETED))  # at most, it adds a reason or numbers
         elif signal.historic or known.state == COMPLETED:
-            self._complete(known, voice, signal, moment)
+            self._complete(known, speaker, signal, moment)
         else:
-            self._claim(voice, signal, moment, known)
+            self._match_completed(speaker, signal, moment, known)
 
-    def _claim(self, voice: str, signal: Signal, moment: Moment, own: Entity | None = None) -> None:
-        """The compaction of a "completed" that names none of those that are. `own`: the one that this voice saw starting."""
+    def _match_completed(self, speaker: str, signal: Signal, moment: Moment, own: Entity | None = None) -> None:
+        """Find or make the compaction of a "completed" without a known name. `own`: the one whose start this speaker reported."""
         if signal.reason.startswith(_ROLLOVER):
             name = c.made_by(signal) or signal.scope or (f"depth {signal.depth}" if signal.depth is not None else "")
             if not signal.historic:
-                self._mark(signal.reason, name and f"rollover:{name}", moment)
+                self._add_mark(signal.reason, name and f"rollover:{name}", moment)
         elif signal.historic:
-            self._replay(voice, signal, moment)
+            self._repeat(speaker, signal, moment)
         else:
-            started = (one for one in self._open_ones() if voice in one.told and not c.clash(one, voice, signal))
+            started = (one for one in self._open_entities() if speaker in one.statements and not c.is_other(one, speaker, signal))
             own = own or next(started, None)
-            entity = self._choose(voice, signal, moment, own) or self._new(voice, signal, moment, COMPLETED)
+            entity = self._choose_match(speaker, signal, moment, own) or self._new(speaker, signal, moment, COMPLETED)
             if own is not None and own.n != entity.n:
-                entity = self._joined(entity, own, voice)
-            self._complete(entity, voice, signal, moment)
+                entity = self._join_started(entity, own, speaker)
+            self._complete(entity, speaker, signal, moment)
 
-    def _joined(self, entity: Entity, own: Entity, voice: str) -> Entity:
-        """What this voice saw starting is what others had told of before. If not all of it can be, its word alone moves over."""
-        if both := c.same(entity, own):
+    def _join_started(self, entity: Entity, own: Entity, speaker: str) -> Entity:
+        """Others had already reported what this speaker saw starting: join the two, or move its word over."""
+        if merged := c.merge(entity, own):
             self._drop(own)
-            return both
-        self._put(_without(own, voice))
-        return entity._replace(told={**entity.told, voice: own.told[voice]})
+            return merged
+        self._put(_without(own, speaker))
+        return entity._replace(statements={**entity.statements, speaker: own.statements[speaker]})
 
-    def _choose(self, voice: str, signal: Signal, moment: Moment, own: Entity | None) -> Entity | None:
-        """The oldest that this voice has not told of, the best fit first; what was given up for dead comes last, newest first."""
-        untold = [e for n in self._untold[voice] if c.may_tell(e := self.entities[n], voice, moment)]
-        may = [e for e in untold if not c.clash(e, voice, signal)]
+    def _choose_match(self, speaker: str, signal: Signal, moment: Moment, own: Entity | None) -> Entity | None:
+        """The oldest that this speaker has not reported, the best fit first. Those given up for dead come last, newest first."""
+        awaiting = [e for n in self._awaiting[speaker] if c.may_speak_of(e := self.entities[n], speaker, moment)]
+        may = [e for e in awaiting if not c.is_other(e, speaker, signal)]
         if done := [e for e in may if e.state == COMPLETED]:
             return min(done, key=lambda e: (e.passed, *c.misfit(e, signal), e.n))
-        if voice == c.REPORT and (entity := self._exchanged(untold, signal, moment)):
+        if speaker == c.REPORT and (entity := self._swap_nameless(awaiting, signal, moment)):
             return entity
-        for entity in untold:
-            # Others completed what this voice saw starting under another name: so that was not what they spoke of.
-            if entity.state == COMPLETED and voice in entity.told and not c.clash(_without(entity, voice), voice, signal):
-                return self._part(entity, voice)
+        for entity in awaiting:
+            # This speaker reported its start under another name, and others its end: so they meant another one.
+            if (
+                entity.state == COMPLETED
+                and speaker in entity.statements
+                and not c.is_other(_without(entity, speaker), speaker, signal)
+            ):
+                return self._split_off(entity, speaker)
         if goes_on := [own] if own else [e for e in may if e.state == IN_PROGRESS]:
             return min(goes_on, key=lambda e: (*c.misfit(e, signal), e.n))
         dead = [e for e in may if e.state in (FAILED, CANCELLED)]
-        return min(dead, key=lambda e: (voice not in e.told, *c.misfit(e, signal), -e.n), default=None)
+        return min(dead, key=lambda e: (speaker not in e.statements, *c.misfit(e, signal), -e.n), default=None)
 
-    def _exchanged(self, untold: list[Entity], signal: Signal, moment: Moment) -> Entity | None:
-        """One that the reports counted without a name, for what they name now. What it was taken for is one that they left out.
+    def _swap_nameless(self, awaiting: list[Entity], signal: Signal, moment: Moment) -> Entity | None:
+        """One that the reports counted without a name, for the one that they name now. Their count then goes to one left out.
 
-        A depth counts, and points at nothing: which one it was taken for was a guess. Without this, such a guess would make one
-        too many when all that is left made other sessions.
+        A count points at no compaction, so the choice was a guess. Without this swap, a wrong guess would make one too many
+        when all the others made other sessions.
         """
-        left_out = [e for e in untold if e.state == COMPLETED]
+        left_out = [e for e in awaiting if e.state == COMPLETED]
         if not left_out or not self._nameless:
             return None
         nameless = [self.entities[n] for n in self._nameless]
@@ -228,18 +235,18 @@ class Pairing:
         self._complete(min(left_out, key=lambda e: (e.passed, *c.misfit(e, counted), e.n)), c.REPORT, counted, moment)
         return min(nameless, key=lambda e: (*c.misfit(e, signal), -e.n))
 
-    def _part(self, entity: Entity, voice: str) -> Entity:
-        """What this voice saw starting becomes one of its own, of which nobody has said how it ended."""
+    def _split_off(self, entity: Entity, speaker: str) -> Entity:
+        """Move this speaker's word to a compaction of its own, whose end nobody has reported."""
         self._last += 1
-        word = entity.told[voice]
-        own = Entity(self._last, CANCELLED, c.SUPERSEDED, {voice: word}, word.at, None, word.at, entity.turn, entity.owner, [])
-        rest = _without(entity, voice)
+        word = entity.statements[speaker]
+        own = Entity(self._last, CANCELLED, c.SUPERSEDED, {speaker: word}, word.at, None, word.at, entity.turn, entity.owner, [])
+        rest = _without(entity, speaker)
         self._put(rest)
         self._put(own)
         return rest
 
-    def _complete(self, entity: Entity, voice: str, signal: Signal, moment: Moment) -> None:
-        """A completion stands, whatever was said or guessed before it."""
+    def _complete(self, entity: Entity, speaker: str, signal: Signal, moment: Moment) -> None:
+        """A completion counts, whatever was said or guessed before."""
         opened = entity.state == IN_PROGRESS
         ended_at = c.earliest(signal.at, moment.at)
         overdue = opened and None not in (entity.heard_at, ended_at) and not c.in_time(entity.heard_at, ended_at)
@@ -253,80 +260,80 @@ class Pairing:
             historic=False,
             done=entity.done or moment.place,
         )
-        self._put(c.placed(c.with_word(entity, voice, signal, COMPLETED), voice, moment))
+        self._put(c.place_boundary(c.add_statement(entity, speaker, signal, COMPLETED), speaker, moment))
 
-    def _over(self, voice: str, signal: Signal, moment: Moment, state: str) -> None:
+    def _end(self, speaker: str, signal: Signal, moment: Moment, state: str) -> None:
         """It failed, was cancelled, or (state completed) changed nothing."""
         noop = state == COMPLETED
         if signal.historic:
             return
-        entity = self._find(signal) or self._ended_too(voice, signal, noop) or self._new(voice, signal, moment, FAILED)
-        if not c.untold(entity, voice):
-            return  # what is done is done
-        if c.counts(entity):
-            if voice not in entity.told:
+        entity = self._find(signal) or self._find_ended(speaker, signal, noop) or self._new(speaker, signal, moment, FAILED)
+        if not c.awaits_completion(entity, speaker):
+            return  # this speaker has reported its completion
+        if c.is_counted(entity):
+            if speaker not in entity.statements:
                 return
-            self._part(entity, voice)
+            self._split_off(entity, speaker)
             entity = self._find(signal) or self.entities[self._last]
-        if entity.closing not in (COMPLETED, FAILED, CANCELLED):  # a guess gives way to a word
+        if entity.closing not in (COMPLETED, FAILED, CANCELLED):  # a report replaces a guess
             entity = entity._replace(state=state, closing=state, closed_at=signal.at or moment.at or None, noop=noop)
-        self._put(c.with_word(entity, voice, signal, state))
+        self._put(c.add_statement(entity, speaker, signal, state))
 
-    def _ended_too(self, voice: str, signal: Signal, noop: bool) -> Entity | None:
-        """What goes on, its own first; else one of which others told the same end."""
-        goes_on = sorted(self._open_ones(), key=lambda e: voice not in e.told)
+    def _find_ended(self, speaker: str, signal: Signal, noop: bool) -> Entity | None:
+        """An open one, its own first; else one whose end others reported in the same way."""
+        goes_on = sorted(self._open_entities(), key=lambda e: speaker not in e.statements)
         if noop:
-            # What changed nothing for one voice is no news of what others saw starting.
-            goes_on = [e for e in goes_on if e.told.keys() == {voice}]
-        over = [self.entities[n] for n in sorted(self._untold[voice], reverse=True)]
+            # "It changed nothing" from one speaker says nothing about a start that others reported.
+            goes_on = [e for e in goes_on if e.statements.keys() == {speaker}]
+        over = [self.entities[n] for n in sorted(self._awaiting[speaker], reverse=True)]
         same = [e for e in over if e.noop == noop and e.state != IN_PROGRESS and (noop or e.state != COMPLETED)]
-        may = [*goes_on, *(e for e in same if voice not in e.told or e.told[voice].phase == "started")]
-        return next((e for e in may if not c.clash(e, voice, signal)), None)
+        may = [*goes_on, *(e for e in same if speaker not in e.statements or e.statements[speaker].phase == "started")]
+        return next((e for e in may if not c.is_other(e, speaker, signal)), None)
 
-    def _replay(self, voice: str, signal: Signal, moment: Moment) -> None:
-        """History told again: the next that this voice has not told of; where nothing names it, the next since the load."""
+    def _repeat(self, speaker: str, signal: Signal, moment: Moment) -> None:
+        """Repeated history: the next that this speaker has not reported; without a name, the next since the load."""
         done = [e for e in self.entities.values() if e.state == COMPLETED and not e.noop]
         if signal.id or signal.depth is not None or c.made_by(signal):
-            entity = next((e for e in done if c.untold(e, voice) and not c.clash(e, voice, signal)), None)
+            entity = next((e for e in done if c.awaits_completion(e, speaker) and not c.is_other(e, speaker, signal)), None)
         else:
-            at = self._replayed.get(voice, 0)
-            self._replayed[voice] = at + 1
+            at = self._replayed.get(speaker, 0)
+            self._replayed[speaker] = at + 1
             entity = done[at] if at < len(done) else None
-        entity = entity or self._new(voice, signal, moment, COMPLETED)._replace(historic=True, closing=COMPLETED)
-        self._put(c.with_word(entity, voice, signal, COMPLETED))
+        entity = entity or self._new(speaker, signal, moment, COMPLETED)._replace(historic=True, closing=COMPLETED)
+        self._put(c.add_statement(entity, speaker, signal, COMPLETED))
 
     # -- finding and keeping
 
-    def _is_ours(self, signal: Signal) -> bool:
+    def _is_about_us(self, signal: Signal) -> bool:
         return not signal.scope or signal.scope in self._ours or signal.old_scope in self._ours
 
     def _find(self, signal: Signal) -> Entity | None:
         n = self._named.get(f"id:{c.name_of(signal)}") or self._named.get(f"made:{c.made_by(signal)}")
         return self.entities[n] if n else None
 
-    def _open_ones(self) -> Iterator[Entity]:
+    def _open_entities(self) -> Iterator[Entity]:
         return (self.entities[n] for n in list(self._open))
 
     def _close(self, which: Callable[[Entity], bool], state: str, closing: str, at: str | None) -> None:
-        for entity in self._open_ones():
+        for entity in self._open_entities():
             if which(entity):
                 self._put(entity._replace(state=state, closing=closing, closed_at=at))
 
-    def _mark(self, reason: str, id: str, moment: Moment) -> None:
+    def _add_mark(self, reason: str, id: str, moment: Moment) -> None:
         if not id or all(mark.id != id for mark in self.marks):
             self.marks.append(BoundaryMark(id, reason, moment))
 
-    def _pass_over(self) -> None:
-        """The agent has told its own count: what only log lines know by now is not in it. (If it is, that costs a label.)"""
-        for n in self._untold[c.REPORT]:
+    def _mark_passed(self) -> None:
+        """The agent reported its own count. It lacks those that only log lines know by now. (If not, only a label is wrong.)"""
+        for n in self._awaiting[c.REPORT]:
             entity = self.entities[n]
-            if entity.told.keys() == {c.SCRAPED} and entity.state == COMPLETED:
+            if entity.statements.keys() == {c.SCRAPED} and entity.state == COMPLETED:
                 self.entities[n] = entity._replace(passed=True)
 
-    def _new(self, voice: str, signal: Signal, moment: Moment, state: str) -> Entity:
+    def _new(self, speaker: str, signal: Signal, moment: Moment, state: str) -> Entity:
         self._last += 1
         at = signal.at or moment.at or None
-        fallback = voice == c.SCRAPED and self._structured
+        fallback = speaker == c.SCRAPED and self._structured
         return Entity(self._last, state, "", {}, at, None, None, signal.turn or moment.turn, moment.owner, [], fallback=fallback)
 
     def _put(self, entity: Entity) -> None:
@@ -336,30 +343,30 @@ class Pairing:
             self._named[name] = n
         _keep(self._open, n, entity.state == IN_PROGRESS)
         _keep(self._unbound, n, entity.spot is not None and entity.spot.high is None)
-        _keep(self._nameless, n, c.counts(entity) and not entity.made and c.is_nameless(entity, c.REPORT))
-        for voice in VOICES:
-            _keep(self._untold[voice], n, c.untold(entity, voice))
+        _keep(self._nameless, n, c.is_counted(entity) and not entity.made and c.is_nameless(entity, c.REPORT))
+        for speaker in SPEAKERS:
+            _keep(self._awaiting[speaker], n, c.awaits_completion(entity, speaker))
 
     def _drop(self, entity: Entity) -> None:
         n = entity.n
         del self.entities[n]
         for name in _names(entity):
             del self._named[name]
-        for numbers in (self._open, self._unbound, self._nameless, *self._untold.values()):
+        for numbers in (self._open, self._unbound, self._nameless, *self._awaiting.values()):
             _keep(numbers, n, False)
 
 
 def _unnamed(signal: Signal) -> Signal:
-    """No more than that there was one."""
+    """The signal, reduced to the fact that there was one."""
     return signal._replace(id="", scope="", old_scope="", before=None, after=None, reason="", turn="")
 
 
-def _without(entity: Entity, voice: str) -> Entity:
-    return entity._replace(told={other: word for other, word in entity.told.items() if other != voice})
+def _without(entity: Entity, speaker: str) -> Entity:
+    return entity._replace(statements={other: word for other, word in entity.statements.items() if other != speaker})
 
 
 def _names(entity: Entity) -> list[str]:
-    names = [f"id:{told.id}" for told in entity.told.values() if told.id]
+    names = [f"id:{word.id}" for word in entity.statements.values() if word.id]
     return [*dict.fromkeys(names), f"made:{entity.made}"] if entity.made else list(dict.fromkeys(names))
 
 

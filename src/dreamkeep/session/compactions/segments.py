@@ -1,13 +1,14 @@
-"""Segments: the stretches of a session between context boundaries. A pure fold over facts; pairing.py and compaction.py help.
+"""Segments: the stretches of a session between boundaries of its context. A pure fold over facts; pairing.py finds the
+compactions.
 
     place    1 ………… 11  12 ………… 40  41 …………
              segment #1  segment #2  segment #3 (current)
                          ▲           ▲
                          boundary    boundary: the place of the first message behind it; every place is in exactly one segment
 
-A place is (frame's seq, number in the frame), written `seq` or `seq.n`. Boundaries are computed, never written: what is live and
-what is rebuilt cannot differ. What comes later may show that a boundary lies, or lies elsewhere, in what we have already: so the
-segment of a message is a question for reading time (`segment_at`).
+A place is (frame's seq, number in the frame), written `seq` or `seq.n`. Boundaries are computed and never stored, so a live
+view and a rebuilt one cannot differ. A later fact may show that a boundary lies among messages that we have already, or
+elsewhere. So the segment of a message is a question for reading time (`segment_at`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,18 @@ from dreamkeep.session.compactions.compaction import Compaction, Moment, Place
 from dreamkeep.session.compactions.pairing import Pairing
 
 _FIRST: Place = (1, 0)
-# A transcript that is read later tells of turns once more: those settled lately must not look as if they went on.
+# A transcript that is read later repeats turns: those that were settled lately must not look open again.
 _SETTLED_REMEMBERED = 64
 
 EXACT, INTERVAL, HISTORIC = "exact", "interval", "historic"
 
 
 class Segment(NamedTuple):
-    """`closed_seq` is its last place; a seq without a number is the whole frame.
+    """`closed_seq` is its last place; a seq without a number means the whole frame.
 
     `precision`: interval when one of its ends is only known to lie between two places (`opened_between`, `closed_between`).
-
     `carried_turn` began before this segment and goes on in it: its prompt is shown here, too. `continued_turn` goes on after it.
-    A segment may be empty (closed before it opened) when two boundaries lie at one place: nothing was heard between them.
+    A segment may be empty (closed before it opened) when two boundaries lie at one place, with nothing between them.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
 
 
 class SegmentCut(NamedTuple):
-    """A boundary. A historic one was told of, and lies nowhere in what we heard."""
+    """A boundary. A historic one was reported, and has no place among our messages."""
 
     place: Place
     reason: str
@@ -61,7 +61,7 @@ class SegmentCut(NamedTuple):
 
 
 class View:
-    """How a session looks at some moment. `count`: compactions that count. `owner`: "" where nobody says who runs it."""
+    """How a session looks at some moment. `count`: compactions that count. `owner`: who runs it, "" if unknown."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class View:
 
 
 class Folding:
-    """`step` one fact after the other. `state` is JSON data: put it away, and go on later where it was."""
+    """Takes one fact after the other. `state` is JSON data, from which another Folding continues."""
 
     def __init__(self, native: str, state: Mapping[str, Any] | None = None) -> None:
         """`native`: the session's native root id, as signals name it."""
         state = state or {}
         self._native = native
         self._place: Place = _place(state.get("place", (0, 0)))
-        #: The last place that is no log line's.
+        #: The last place of anything but a log line.
         self._spoken: Place = _place(state.get("spoken", (0, 0)))
         self._turn: str = state.get("turn", "")
         self._began: Place = _place(state.get("began", _FIRST))
@@ -119,12 +119,12 @@ class Folding:
     # -- facts
 
     def step(self, place: Place, fact: Fact, at: str = "") -> None:
-        """`at`: when it was captured. Facts that say nothing of segments still say that there is something at that place."""
+        """`at`: when it was captured. A fact without a meaning for segments still shows that there is something at that place."""
         self._move(place, is_log=isinstance(fact, Signal) and fact.source == c.SCRAPED)
         if isinstance(fact, Signal):
-            self._pairing.hear(fact, self._moment(fact, at))
+            self._pairing.add_signal(fact, self._moment(fact, at))
         elif isinstance(fact, Boundary):
-            self._pairing.changed(fact.reason, fact.id, self._moment(None, at))
+            self._pairing.add_boundary(fact.reason, fact.id, self._moment(None, at))
         elif isinstance(fact, TurnBegan):
             if fact.turn not in self._settled:
                 self._turn, self._began = fact.turn, place
@@ -134,18 +134,18 @@ class Folding:
             self._own(fact, at)
 
     def give_up(self, opened_at: str | None, closing: str, at: str) -> None:
-        """A compaction of which a repair says that nothing will end it."""
-        self._pairing.given_up(opened_at, closing, at)
+        """End a compaction that nothing else will end, by a repair."""
+        self._pairing.give_up(opened_at, closing, at)
 
     def _move(self, place: Place, *, is_log: bool) -> None:
         self._place = max(place, self._place)
         if not is_log:
-            self._pairing.bound(place)
+            self._pairing.set_upper_bound(place)
             self._spoken = place
 
     def _settle(self, fact: TurnSettled, at: str) -> None:
         turn = fact.turn or self._turn
-        self._pairing.settled(turn, fact.at or at or None)
+        self._pairing.settle_turn(turn, fact.at or at or None)
         if turn == self._turn:
             self._turn = ""
         if turn:
@@ -156,18 +156,18 @@ class Folding:
             self._owner, self._since = fact.name, self._place
             return
         name = fact.name or self._owner
-        self._pairing.died(name, fact.at or at or None)
+        self._pairing.end_owner(name, fact.at or at or None)
         if name == self._owner:
             self._owner = ""
 
     def _moment(self, signal: Signal | None, at: str) -> Moment:
-        """A log line lies between what was said before and after it; what comes late, between its turn's begin and here."""
+        """A log line happened between the messages around it; anything else between the beginning of its turn and here."""
         is_log = signal is not None and signal.source == c.SCRAPED
         low = self._spoken if is_log else self._began
         return Moment(self._place, low, None if is_log else self._place, self._since, self._turn, self._owner, at)
 
     def is_cut(self, place: Place) -> bool:
-        """Whether a boundary lies just before what is said at that place."""
+        """Whether a boundary lies just before that place."""
         return any(cut.place == place and cut.precision != HISTORIC for cut in self._cuts(""))
 
     # -- the view
@@ -184,7 +184,7 @@ class Folding:
         name = session or self._native
         cuts = self._cuts(name)
         inside = [cut for cut in cuts if cut.precision != HISTORIC]
-        compactions = [c.seen(entity, name, now, alive) for entity in self._pairing.entities.values()]
+        compactions = [c.view_compaction(entity, name, now, alive) for entity in self._pairing.entities.values()]
         return View(
             segments=_segments(name, inside, ended),
             compactions=compactions,
@@ -199,7 +199,7 @@ class Folding:
             id = f"{name}#c{entity.n}"
             if entity.historic:
                 cuts.append(SegmentCut((0, 0), "compaction", HISTORIC, compaction=id))
-            elif c.counts(entity) and entity.spot:
+            elif c.is_counted(entity) and entity.spot:
                 m = entity.spot
                 exact = c.is_exact(entity)
                 between = None if exact else (written(min(m.low, m.place)), written(m.high or m.place))
@@ -230,7 +230,7 @@ def _segments(name: str, cuts: list[SegmentCut], ended: Place | None) -> list[Se
 
 
 def live(view: View, *, owner_alive: bool, active_turn: str | None) -> dict[str, Any]:
-    """What somebody who attaches wants to know."""
+    """The current state, for somebody who attaches."""
     heard = [one for one in view.compactions if not one.historic]
     last = max(heard, key=lambda one: (one.active, one.closed_at or one.opened_at or ""), default=None)
     return {

@@ -95,10 +95,10 @@ def _find_latest_in(context: KeepContext, store: Store, project: str) -> list[St
 
 def _find_latest(context: KeepContext, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
     """The last ones that somebody talked in, by when that was: one that was only ended or renamed since is no newer."""
-    from dreamkeep.session.turns import seen
+    from dreamkeep.session.turns import view_turn
 
     found: list[Stood] = [
-        (one, tuple(seen(turn, context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
+        (one, tuple(view_turn(turn, context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
         for one in _select_talked(sessions)[:_LOOKED_AT]
     ]
     return sorted(found, key=lambda stood: (_find_time(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
