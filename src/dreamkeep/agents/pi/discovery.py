@@ -23,7 +23,7 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    """What can be read is found before a folder that can't be is told."""
+    """First all that can be read; then the first problem is raised, if there was one."""
     problem: OSError | None = None
     try:
         found = host.entries(place)

@@ -31,7 +31,7 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    """What can be read is found before a folder that can't be is told."""
+    """First all that can be read; then the first problem is raised, if there was one."""
     problems: list[OSError] = []
     for project in _folders(host, place, problems):
         yield from claimed(inside(host, f"{project}/chats", problems), claims)
