@@ -28,7 +28,7 @@ from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery.audit.compare_source import lost_messages
-from dreamkeep.recovery.restore.exact import union
+from dreamkeep.recovery.restore.exact import add_lines
 from dreamkeep.secrets.masking import hides, mask_data, mask_line, mask_row, mask_text
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import records
@@ -623,8 +623,8 @@ def test_rows_that_came_masked_with_a_snapshot_are_told_to_be_so(tmp_path: Path,
 
 def test_a_masked_line_is_not_added_to_a_file_that_has_the_original() -> None:
     line = json.dumps({"id": "1", "thread_name": f"deploy with {FORM}"}).encode()
-    assert union(line + b"\n", [mask_line(line) + b"\n"]) is None
-    assert union(b"other\n", [line]) == b"other\n" + line + b"\n"
+    assert add_lines(line + b"\n", [mask_line(line) + b"\n"]) is None
+    assert add_lines(b"other\n", [line]) == b"other\n" + line + b"\n"
 
 
 def test_a_payload_whose_base64_looks_like_a_key_stays_what_it_was() -> None:

@@ -142,11 +142,11 @@ def test_around_the_end_of_a_copy_the_same_message_in_other_words_or_at_another_
         "updated_at": 110.0,
     }
     same = [said("user", "go on", 100.4), said("assistant", "done", 101.3), said("user", "go on", 111.2)]
-    assert webui.later(base, {"messages": same}) == []
+    assert webui.later_messages(base, {"messages": same}) == []
     prefixed = [*same[:2], said("user", "[Workspace: /w] go on", 110.9)]
-    assert webui.later(base, {"messages": prefixed}) == []
+    assert webui.later_messages(base, {"messages": prefixed}) == []
     twice = [*same, said("user", "go on", 111.9), said("assistant", "so it is", 111.95)]
-    assert webui.later(base, {"messages": twice}) == twice[3:]
+    assert webui.later_messages(base, {"messages": twice}) == twice[3:]
 
 
 def _take_back(web: Web, since: float, sid: str = SID) -> None:
@@ -661,31 +661,31 @@ def test_the_same_words_sent_twice_are_two_turns_whichever_of_them_is_there() ->
     events = [
         {"event": "submitted", "turn_id": name, "created_at": at, "content": "continue"} for name, at in (("a", 10), ("b", 50))
     ]
-    both = webui.turns(json.dumps(one).encode() for one in events)
+    both = webui.fold_turns(json.dumps(one).encode() for one in events)
     for times, expected in (((), ["a", "b"]), ((10.5,), ["b"]), ((50.5,), ["a"]), ((10.5, 50.5), []), ((50.5, 10.5), [])):
         messages = [said("user", "continue", at) for at in times]
-        assert [one.id for one in webui.pending(both, {"messages": messages})] == expected
-    late = webui.turns(
+        assert [one.id for one in webui.pending_turns(both, {"messages": messages})] == expected
+    late = webui.fold_turns(
         [
             json.dumps({"event": "completed", "turn_id": "b", "created_at": 1}).encode(),
             *(json.dumps(one).encode() for one in events),
         ]
     )
-    assert [one.id for one in webui.pending(late, {"messages": []})] == ["a"]
+    assert [one.id for one in webui.pending_turns(late, {"messages": []})] == ["a"]
 
 
 def test_unions_keep_order_and_lose_nothing() -> None:
     one, two, three, new = (said("user", words, T0 + n) for n, words in enumerate(("one", "two", "three", "new")))
-    assert webui.union([one, new], [two, three], [one, two, three]) == [one, two, three, new]
-    assert webui.union([new], [one, two], [one, two]) == [one, two, new]
-    assert webui.union([three], [one, two], [one, two, three]) == [one, two, three]
+    assert webui.add_messages([one, new], [two, three], [one, two, three]) == [one, two, three, new]
+    assert webui.add_messages([new], [one, two], [one, two]) == [one, two, new]
+    assert webui.add_messages([three], [one, two], [one, two, three]) == [one, two, three]
     again = [one, two, dict(one)]
-    assert webui.missing([one, two], again) == [one], "said twice is two"
-    assert webui.missing(again, [one, two]) == []
+    assert webui.missing_messages([one, two], again) == [one], "said twice is two"
+    assert webui.missing_messages(again, [one, two]) == []
 
 
 def test_a_lone_surrogate_can_be_written_again() -> None:
     """W7"""
-    found = webui.document(b'{"session_id": "a", "messages": [{"role": "user", "content": "\\ud83d"}]}')
+    found = webui.parse_document(b'{"session_id": "a", "messages": [{"role": "user", "content": "\\ud83d"}]}')
     assert found is not None
-    assert webui.document(webui.written(found)) == found
+    assert webui.parse_document(webui.encode(found)) == found

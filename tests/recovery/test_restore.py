@@ -357,7 +357,7 @@ def test_ones_own_python_agents_sessions_go_to_every_agent(keep: Keep, tmp_path:
     turn.add("tool", "no rule", tool={"id": "c1", "error": True})
     turn.add("assistant", "A rule is missing.")
     turn.settle("completed")
-    for to in restore.converted_for():
+    for to in restore.list_targets():
         done = keep.restore("chat", to, home=tmp_path / to)
         with Keep.open(tmp_path / f"keep {to}") as second:
             list(second.ingest(agents=[to], home=tmp_path / to))
@@ -378,7 +378,7 @@ def test_a_dry_run_writes_nothing(keep: Keep, home: Path, tmp_path: Path) -> Non
     keep.sessions()
     before = tree(tmp_path)
     for session in keep.sessions():
-        for to in restore.converted_for():
+        for to in restore.list_targets():
             done = keep.restore(session.id, to, home=tmp_path / "new", dry_run=True)
             assert done["dry_run"] and all(file["action"] == "created" for file in done["files"])
     assert tree(tmp_path) == before
@@ -602,15 +602,15 @@ class Meddling(RealHost):
 def test_what_appears_or_is_written_meanwhile_is_kept(tmp_path: Path) -> None:
     path, aside = tmp_path / "x.jsonl", str(tmp_path / "aside" / "s.restore-1")
     with pytest.raises(Failed, match="another file is there"):
-        put.put(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
+        put.put_file(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
     assert path.read_bytes() == b"late words\n"
     path.write_bytes(b"ou")
     with pytest.raises(Failed, match="another process wrote to the file"):
-        put.put(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
+        put.put_file(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
     assert path.read_bytes() == b"ours\n" and Path(f"{aside}.late").read_bytes() == b"oulate words\n"
     path.write_bytes(b"our")
     with pytest.raises(Failed, match="another file is there"):
-        put.put(Meddling(path, early=True), str(path), lambda: [b"ours\n"], aside=f"{aside}.2")
+        put.put_file(Meddling(path, early=True), str(path), lambda: [b"ours\n"], aside=f"{aside}.2")
     assert path.read_bytes() == b"ourlate words\n"
     assert sorted(os.listdir(tmp_path)) == ["aside", "x.jsonl"], "no temporary file is left"
 
@@ -648,8 +648,8 @@ def _write(host: FragileHost, data: bytes) -> None:
 
 
 def back(host: FragileHost) -> dict[str, Any]:
-    told = restore.Story(Summary("claude:s", "claude", "s"), list, {}, [])
-    return restore.restore(host, ROOT, told, restore.Wish("claude", Home("/home", False, {})))
+    told = restore.StoredSession(Summary("claude:s", "claude", "s"), list, {}, [])
+    return restore.restore(host, ROOT, told, restore.RestoreRequest("claude", Home("/home", False, {})))
 
 
 @pytest.mark.parametrize("there", [None, WHOLE[:100], b"\0" * len(WHOLE)], ids=["absent", "prefix", "blank"])
@@ -1012,7 +1012,7 @@ def test_one_session_of_one_agent_has_no_rows_of_another(keep: Keep, home: Path,
 
 
 def _modules() -> Iterator[str]:
-    for name in restore.converted_for():
+    for name in restore.list_targets():
         yield name.replace("-", "_")
 
 

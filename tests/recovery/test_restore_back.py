@@ -25,7 +25,7 @@ from dreamkeep.agents.shared import talk
 from dreamkeep.capture.sources.document import split
 from dreamkeep.index.store import Store
 from dreamkeep.recovery.restore import convert
-from dreamkeep.recovery.restore.restore import Story, converted_for, story
+from dreamkeep.recovery.restore.restore import StoredSession, list_targets, load_session
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
@@ -97,17 +97,17 @@ def test_real_sessions_read_the_same_after_conversion_to_every_agent(agent: str,
     converted(keep, sessions_of(keep, agent, REAL_TRANSCRIPTS / agent), tmp_path)
 
 
-def _story(store: Store, session: str) -> Story:
+def _story(store: Store, session: str) -> StoredSession:
     messages = store.messages(session)
-    return story(store, session, lambda: messages)
+    return load_session(store, session, lambda: messages)
 
 
 def converted(keep: Keep, sessions: list[str], tmp_path: Path) -> None:
     assert sessions
     for session in sessions:
         known = keep.context.ask(partial(_story, session=session))
-        said, _ = convert.talk_of(known.summary, known.messages(), known.about)
-        for to in converted_for():
+        said, _ = convert.build_talk(known.summary, known.messages(), known.about)
+        for to in list_targets():
             place = tmp_path / f"{to} {abs(hash(session))}"
             done = keep.restore(session, to, home=place / "home", convert=True)
             assert not done["exact"]
@@ -206,7 +206,7 @@ def looks_like_a_kept_head(said: talk.Talk) -> bool:
 TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
 
 
-@pytest.mark.parametrize("to", converted_for())
+@pytest.mark.parametrize("to", list_targets())
 @given(said=messages())
 @example(said=[Message(n, 0, "user", "w same", None, None) for n in range(3)])
 @example(
@@ -218,17 +218,17 @@ TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
 )
 @example(said=[Message(n, 0, "summary" if n == 7 else "user", text, None, None) for n, text in enumerate(TYPED_TWICE)])
 def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
-    plain, lost = convert.talk_of(SUMMARY, said, {})
+    plain, lost = convert.build_talk(SUMMARY, said, {})
     assume(to != "hermes" or not looks_like_a_kept_head(plain))
     check(told(plain.steps), read_back(to, plain))
     assert not any(count < 0 for count in lost.values())
-    twice, _ = convert.talk_of(SUMMARY, said, {})
+    twice, _ = convert.build_talk(SUMMARY, said, {})
     assert list(records(to, twice)) == list(records(to, plain)), "deterministic"
 
 
 @given(said=messages())
 def test_what_all_models_ask_of_a_talk_holds(said: list[Message]) -> None:
-    plain, lost = convert.talk_of(SUMMARY, said, {})
+    plain, lost = convert.build_talk(SUMMARY, said, {})
     open_calls: list[str] = []
     used: set[str] = set()
     for step in plain.steps:
@@ -262,7 +262,7 @@ def test_what_is_lost_is_counted() -> None:
         Message(7, 0, "assistant", "\ud800", None, None),
         Message(8, 0, "user", "copied", None, None, mark=f.COPIED),
     ]
-    plain, lost = convert.talk_of(SUMMARY, said, {})
+    plain, lost = convert.build_talk(SUMMARY, said, {})
     assert [step.text for step in plain.steps if step.kind == talk.USER] == ["do it", "copied"]
     kept = +lost
     kept.pop(convert.TIMES)
@@ -292,7 +292,7 @@ def test_calls_made_one_after_the_other_stay_so_and_calls_made_together_do_too()
     one_by_one = [_called("a"), _answered("a"), _called("b"), _answered("b")]
     together = [_called("c"), _called("d"), _answered("d"), _answered("c"), _called("e"), _answered("e")]
     said = [Message(0, 0, "user", "go", None, None), *one_by_one, *together, Message(0, 0, "assistant", "done", None, None)]
-    plain, _ = convert.talk_of(SUMMARY, said, {})
+    plain, _ = convert.build_talk(SUMMARY, said, {})
     assert "".join(step.id if step.kind == talk.CALL else step.id.upper() for step in plain.steps) == "aAbBcdCDeE"
     wanted = [["a"], ["b"], ["c", "d"], ["e"]]
     assert [
@@ -314,7 +314,7 @@ def test_calls_made_one_after_the_other_stay_so_and_calls_made_together_do_too()
 def test_resume_sees_the_summary_and_what_follows() -> None:
     """In each form as its client reads it: older turns stay in the file, out of the model's sight."""
     said = [Message(n, 0, "user" if n != 2 else "summary", f"words {n}", None, None) for n in range(4)]
-    plain, _ = convert.talk_of(SUMMARY, said, {})
+    plain, _ = convert.build_talk(SUMMARY, said, {})
     lines = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     by_uuid = {line["uuid"]: line for line in lines if "uuid" in line}
     chain, at = [], [line for line in lines if "uuid" in line][-1]
@@ -339,7 +339,7 @@ def test_resume_sees_the_summary_and_what_follows() -> None:
 
 def test_thoughts_stand_beside_claudes_chain() -> None:
     said = [Message(n, 0, role, f"words {n}", None, None) for n, role in enumerate(["user", "reasoning", "assistant"])]
-    plain, _ = convert.talk_of(SUMMARY, said, {})
+    plain, _ = convert.build_talk(SUMMARY, said, {})
     question, thought, answer, *_ = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     assert answer["parentUuid"] == question["uuid"] == thought["parentUuid"]
     assert answer["message"]["id"] != thought["message"]["id"]

@@ -28,7 +28,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.restore import convert, put
-from dreamkeep.recovery.restore.places import Home, is_own
+from dreamkeep.recovery.restore.places import Home, is_agent_path
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.suite import tree
@@ -92,7 +92,7 @@ def ingested(keep: Keep, source: Source) -> None:
     ],
 )
 def test_a_path_that_is_no_place_of_the_agents_sessions_is_none(agent: str, path: str) -> None:
-    assert not is_own(agent, path, Home("/h", False, {}))
+    assert not is_agent_path(agent, path, Home("/h", False, {}))
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_a_path_that_is_no_place_of_the_agents_sessions_is_none(agent: str, path
 )
 def test_a_place_of_the_agents_sessions_is_one_also_where_it_was_moved(agent: str, path: str) -> None:
     moved = {"CLAUDE_CONFIG_DIR": "/moved", "HERMES_WEBUI_STATE_DIR": "/ui", "PI_CODING_AGENT_SESSION_DIR": "/pi/"}
-    assert is_own(agent, path, Home("/h", False, moved))
+    assert is_agent_path(agent, path, Home("/h", False, moved))
 
 
 def test_the_root_may_be_a_home() -> None:
-    assert is_own("claude", "/.claude/projects/-w/a.jsonl", Home("/", False, {}))
-    assert is_own("codex", "/.codex/sessions/2026/01/01/rollout-2026-01-01T00-00-00-a.jsonl", Home("/", True, {}))
+    assert is_agent_path("claude", "/.claude/projects/-w/a.jsonl", Home("/", False, {}))
+    assert is_agent_path("codex", "/.codex/sessions/2026/01/01/rollout-2026-01-01T00-00-00-a.jsonl", Home("/", True, {}))
 
 
 @pytest.mark.parametrize("name", ["authorized_keys", ".bashrc", "x.jsonl"])
@@ -204,7 +204,7 @@ def test_who_comes_second_with_the_same_bytes_has_nothing_to_do(tmp_path: Path) 
             Path(new).write_bytes(b"ours\n")
             super().link(old, new)
 
-    done = put.put(Second(), str(path), lambda: [b"ours\n"], aside=str(tmp_path / "aside"))
+    done = put.put_file(Second(), str(path), lambda: [b"ours\n"], aside=str(tmp_path / "aside"))
     assert done.action == put.UNCHANGED and os.listdir(tmp_path) == ["x.jsonl"]
 
 
@@ -431,6 +431,6 @@ def test_another_folder_for_exact_bytes_is_said_to_be_none(keep: Keep, home: Pat
 
 def test_a_turns_last_answer_is_told_from_those_before_it_however_long_it_is() -> None:
     said = [Message(n, 0, role, f"w {n}", None, None) for n, role in enumerate(["user", "assistant", "reasoning", "assistant"])]
-    plain, _ = convert.talk_of(Summary("python:a", "python", "a", cwd="/w"), said, {})
+    plain, _ = convert.build_talk(Summary("python:a", "python", "a", cwd="/w"), said, {})
     lines = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     assert [line["message"].get("stop_reason") for line in lines] == [None, "tool_use", None, "end_turn"]

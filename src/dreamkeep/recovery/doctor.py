@@ -1,4 +1,4 @@
-"""What is wrong with the set-up, and the way out. Looks only; the one thing it may bring up to date is the index."""
+"""What is wrong with the set-up, and what to do about it. Reads only, except that the index may be brought up to date."""
 
 from __future__ import annotations
 
@@ -22,22 +22,9 @@ from dreamkeep.recovery.isolate import TROUBLE, describe_error
 from dreamkeep.recovery.repair.ledger import PREFIX
 from dreamkeep.session import raw
 
-#: Locks, renames or syncs on these are not what a journal needs, or not known to be.
+#: File systems whose locks, renames or syncs may not be what a journal needs.
 _SHARED = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "fuse",
-    "afs",
-    "ceph",
-    "gluster",
-    "lustre",
-    "virtiofs",
-    "vboxsf",
-    "drvfs",
-    "webdav",
-    "osxfuse",
+    *("nfs", "cifs", "smb", "9p", "fuse", "afs", "ceph", "gluster", "lustre", "virtiofs", "vboxsf", "drvfs", "webdav", "osxfuse"),
 )
 
 Ask = Callable[[Callable[[Store], Any]], Any]
@@ -47,18 +34,17 @@ Check = Callable[[Host, str, Ask], Iterator[dict[str, Any]]]
 def examine(
     host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]], more: Sequence[Check] = ()
 ) -> list[dict[str, Any]]:
-    """One entry a check: `{check, ok, what, next}`. `strays`: what the last look at the journals could not index."""
-    found = host.stat(root)
-    if found is None or host.stat(f"{root}/journal") is None:
+    """Entries `{check, ok, what, next}`. `strays`: what could not be indexed when the journals were last read."""
+    if host.stat(root) is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet; it is created when the first session is recorded")]
     checks = (_folder, _file_system, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
-    found_by = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
+    entries = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
     way_out = "Its contents are not shown. Check that it is readable; if it doesn't belong there, remove it."
-    return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
+    return [*entries, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
 
 def around(*, off: bool, meaning: bool) -> list[dict[str, Any]]:
-    """What the environment says: `off`, that nothing is captured; `meaning`, whether a model for search is installed."""
+    """The environment. `off`: capture is switched off there. `meaning`: a model for search is installed."""
     found = [_entry("switch", False, "capture is off: DREAMKEEP_OFF is set", "unset DREAMKEEP_OFF")] if off else []
     if not meaning:
         what = "`search` matches words only: no embedding model is installed"
@@ -67,7 +53,7 @@ def around(*, off: bool, meaning: bool) -> list[dict[str, Any]]:
 
 
 def dreams(given_up: Callable[[], tuple[str, str]]) -> Check:
-    """`given_up`: what no dream tries any more, in words ("" for nothing), and the way out."""
+    """`given_up`: a sentence on what no dream tries any more ("" for nothing), and what to do."""
 
     def dream(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         what, way_out = given_up()
@@ -78,7 +64,7 @@ def dreams(given_up: Callable[[], tuple[str, str]]) -> Check:
 
 
 def disk(room: Callable[[], dict[str, Any]]) -> Check:
-    """`room`: what is free on the keep's disk, and what is to stay so."""
+    """`room`: the free space on the keep's disk, and the reserve."""
 
     def space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         left = room()
@@ -105,7 +91,7 @@ def sources(paused: Callable[[], list[dict[str, str]]]) -> Check:
 
 
 def agents(problems: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """`problems`: (entry point, why) of agents of other packages that can't be used."""
+    """`problems`: (entry point, reason) of agents of other packages that can't be used."""
     way = "Mend or uninstall the package that offers it; all other agents are captured."
     return [_entry("agents", False, f"the agent `{offered}` can't be used: {why}", way) for offered, why in problems]
 
@@ -119,12 +105,12 @@ def quota(used: int, limit: int) -> list[dict[str, Any]]:
 
 
 def _cost(line: str) -> str:
-    """What a problem of a hook cost, by its line (capture/hook.py)."""
+    """What a hook's problem cost, by its line in the log (capture/hook.py)."""
     return "an agent got no pack" if " (no pack) " in line else "a hook call was not recorded"
 
 
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
-    """What hooks could not keep, and what they kept that nobody has journaled."""
+    """Hook calls that could not be recorded, and those that are not in a journal yet."""
     found = [
         _entry("hook", False, f"{_cost(line)}: {line}", f"Fix the cause; then `dreamkeep audit` says how to clear this: {path}")
         for path, line in lost
@@ -152,7 +138,7 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
 
 
 def guarded(name: str, look: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """A check that can't be done is a finding, not the end of the others."""
+    """A check that fails is an entry, and the other checks go on."""
     try:
         return list(look())
     except DreamkeepError as problem:
@@ -220,9 +206,9 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 
 
 def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
-    """Hook calls whose words nobody understands, so that they belong to no session. They are kept, so nothing is wrong here."""
+    """Hook calls that can't be parsed, so they belong to no session. They are kept, so this is no problem of the keep."""
     fired = (event for _, event in read_events(host, f"{root}/{KEEP}") if event.kind == Kind.HOOK_FIRED)
-    calls = [call for event in fired for call in _unread(event)]
+    calls = [call for event in fired for call in _unparsed_calls(event)]
     if calls:
         last = calls[-1]
         by = f"{last.get('agent')} {last.get('event')} at {last.get('at')}"
@@ -230,14 +216,13 @@ def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         yield _entry("hook", True, what, "They are kept raw in the keep's own journal. Check what calls `dreamkeep hook`.")
 
 
-def _unread(event: Event) -> Iterator[dict[str, Any]]:
-    """What is no batch of calls has none: anybody may have written it."""
+def _unparsed_calls(event: Event) -> Iterator[dict[str, Any]]:
     try:
-        told = list(zip(event.body["calls"], raw.contents(event.body), strict=False))
+        calls = list(zip(event.body["calls"], raw.contents(event.body), strict=False))
     except (KeyError, TypeError, ValueError, AttributeError):
-        return
-    for call, said in told:
-        if isinstance(call, dict) and isinstance(said, bytes) and said.strip():
+        return  # not a batch of calls: anybody may have written it
+    for call, data in calls:
+        if isinstance(call, dict) and isinstance(data, bytes) and data.strip():
             yield call
 
 

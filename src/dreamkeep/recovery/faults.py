@@ -1,7 +1,7 @@
-"""The fault classes: what an audit can report, which repair mends it, and what to do where none may. Pure.
+"""The fault classes: what an audit can report, which repair mends it, and what to do otherwise. Pure.
 
-A class that names a repair has one (`recovery/repair/`), and `docs/recovery.md` lists the same table: a test compares them.
-Of a class with a repair one fault may still be unsafe (its content is nowhere else): then it is not repairable, and says why.
+The repairs are in `recovery/repair/`. `docs/recovery.md` has the same table; a test compares them. A single fault may be unsafe
+to repair although its class has a repair (its content is nowhere else, for example): then it is not repairable and says why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
-class Class(NamedTuple):
-    """`repair`: the action's name, "" when nothing is safe. `next`: what to do when it is not (or not) repaired."""
+class FaultClass(NamedTuple):
+    """`repair`: the action's name, "" when nothing is safe. `next`: what to do about a fault that is not repairable."""
 
     means: str
     repair: str
@@ -26,94 +26,98 @@ _RESTORE = "Restore what was captured with `dreamkeep restore SESSION --to AGENT
 _ELSEWHERE = "Write the captured version to another folder with `dreamkeep restore SESSION --to AGENT --home DIR`"
 _GONE = f"Import the missing events with `dreamkeep snapshot import FILE`, {_ACCEPT}."
 
-CLASSES: Mapping[str, Class] = MappingProxyType(
+CLASSES: Mapping[str, FaultClass] = MappingProxyType(
     {
         # the journals
-        "journal_tail": Class("an unfinished append at the end of a journal", "settle", ""),
-        "journal_damage": Class(
+        "journal_tail": FaultClass("an unfinished append at the end of a journal", "settle", ""),
+        "journal_damage": FaultClass(
             "bytes that fail their checksum, followed by good frames, or a compressed part that can't be read",
             "recapture",
             _GONE,
         ),
-        "journal_gap": Class("frames are missing between two good ones", "recapture", _GONE),
-        "journal_missing_part": Class("a whole part, or the end of the last one, is missing", "recapture", _GONE),
-        "journal_duplicate": Class("the same frame twice; it is read once", "note", ""),
-        "journal_disorder": Class("frames out of order; all of them are read", "note", ""),
-        "journal_link": Class("a frame doesn't name the one before it, but none is missing", "note", ""),
-        "journal_reused": Class("two different frames with the same seq; the second is not read", "readd", ""),
-        "journal_chunks": Class("the pieces of a long event don't add up", "recapture", _GONE),
-        "journal_strange": Class("a frame whose body doesn't match its kind", "", f"Leave it, {_ACCEPT}."),
-        "journal_unreadable": Class(
+        "journal_gap": FaultClass("frames are missing between two good ones", "recapture", _GONE),
+        "journal_missing_part": FaultClass("a whole part, or the end of the last one, is missing", "recapture", _GONE),
+        "journal_duplicate": FaultClass("the same frame twice; it is read once", "note", ""),
+        "journal_disorder": FaultClass("frames out of order; all of them are read", "note", ""),
+        "journal_link": FaultClass("a frame doesn't name the one before it, but none is missing", "note", ""),
+        "journal_reused": FaultClass("two different frames with the same seq; the second is not read", "readd", ""),
+        "journal_chunks": FaultClass("the pieces of a long event don't add up", "recapture", _GONE),
+        "journal_strange": FaultClass("a frame whose body doesn't match its kind", "", f"Leave it, {_ACCEPT}."),
+        "journal_unreadable": FaultClass(
             "a journal that can't be read at all, or a folder that is not a journal",
             "",
             "Make it readable, or move it out of the keep.",
         ),
-        "journal_twice": Class("a part exists both plain and compressed, as after a crash", "finish_compress", ""),
-        "journal_differs": Class(
+        "journal_twice": FaultClass("a part exists both plain and compressed, as after a crash", "finish_compress", ""),
+        "journal_differs": FaultClass(
             "a part's plain and compressed forms differ", "", "Compare the two; move the wrong one out of the keep."
         ),
         # views and book-keeping of the keep
-        "witness_damaged": Class("the record of what each journal was seen to hold is missing or damaged", "renew_witness", ""),
-        "index_unusable": Class("the index file is damaged or from another version", "rebuild", ""),
-        "index_drift": Class("the index disagrees with the journal", "rebuild", ""),
-        "page_fence": Class(
+        "witness_damaged": FaultClass(
+            "the record of what each journal was seen to hold is missing or damaged", "renew_witness", ""
+        ),
+        "index_unusable": FaultClass("the index file is damaged or from another version", "rebuild", ""),
+        "index_drift": FaultClass("the index disagrees with the journal", "rebuild", ""),
+        "page_fence": FaultClass(
             "the fence of a page is broken", "", "Fix the fence lines by hand; until then nothing is written to that page."
         ),
-        "page_unwritten": Class("a published page is missing or was never written", "write_page", ""),
-        "dream_unfinished": Class("a dream started and never finished, and no dream is running", "end_dream", ""),
-        "spool_waiting": Class("hook calls that are not yet in a journal", "drain", ""),
-        "spool_unreadable": Class("something in the spool that is not a hook call", "set_aside", ""),
-        "hook_lost": Class("a hook call could not be recorded", "set_aside", ""),
-        "tombstone_unfinished": Class(
+        "page_unwritten": FaultClass("a published page is missing or was never written", "write_page", ""),
+        "dream_unfinished": FaultClass("a dream started and never finished, and no dream is running", "end_dream", ""),
+        "spool_waiting": FaultClass("hook calls that are not yet in a journal", "drain", ""),
+        "spool_unreadable": FaultClass("something in the spool that is not a hook call", "set_aside", ""),
+        "hook_lost": FaultClass("a hook call could not be recorded", "set_aside", ""),
+        "tombstone_unfinished": FaultClass(
             "a deletion was interrupted", "", "Finish it with `dreamkeep delete SESSION`; a repair deletes nothing."
         ),
-        "lease_stale": Class("a lock file whose process has ended", "sweep", ""),
-        "turn_interrupted": Class("a turn was never settled, and its owner has ended", "settle_turn", ""),
-        "compaction_open": Class("a compaction started and will never finish", "close_compaction", ""),
-        "leftover": Class("a temporary file left by an unfinished write", "set_aside", ""),
-        "open_to_others": Class("a file or folder of the keep that other users can read", "close_mode", ""),
-        "state_unreadable": Class("a cache in `state/`, the settings, or a repair's records can't be read", "set_aside", ""),
+        "lease_stale": FaultClass("a lock file whose process has ended", "sweep", ""),
+        "turn_interrupted": FaultClass("a turn was never settled, and its owner has ended", "settle_turn", ""),
+        "compaction_open": FaultClass("a compaction started and will never finish", "close_compaction", ""),
+        "leftover": FaultClass("a temporary file left by an unfinished write", "set_aside", ""),
+        "open_to_others": FaultClass("a file or folder of the keep that other users can read", "close_mode", ""),
+        "state_unreadable": FaultClass("a cache in `state/`, the settings, or a repair's records can't be read", "set_aside", ""),
         # the agents' own stores
-        "source_shrank": Class(
+        "source_shrank": FaultClass(
             "a transcript, or a session in a database, holds less than was captured", "", f"{_RESTORE}, {_ACCEPT}."
         ),
-        "source_blanked": Class("bytes of a transcript are now NULs, as after a power cut", "restore", ""),
-        "source_changed": Class(
+        "source_blanked": FaultClass("bytes of a transcript are now NULs, as after a power cut", "restore", ""),
+        "source_changed": FaultClass(
             "a transcript or a database row was changed after it was captured",
             "",
             f"Nothing is overwritten. {_ELSEWHERE}, {_ACCEPT}.",
         ),
-        "source_vanished": Class("a captured transcript was deleted", "", f"{_RESTORE}, {_ACCEPT}."),
-        "source_unreadable": Class("a transcript can't be read", "", "Make it readable. What was captured is safe."),
-        "source_malformed": Class("lines in a transcript that are not records (torn, or NULs)", "", f"Leave them, {_ACCEPT}."),
-        "store_unreadable": Class(
+        "source_vanished": FaultClass("a captured transcript was deleted", "", f"{_RESTORE}, {_ACCEPT}."),
+        "source_unreadable": FaultClass("a transcript can't be read", "", "Make it readable. What was captured is safe."),
+        "source_malformed": FaultClass(
+            "lines in a transcript that are not records (torn, or NULs)", "", f"Leave them, {_ACCEPT}."
+        ),
+        "store_unreadable": FaultClass(
             "an agent's database or session file can't be read", "", "Check it with the agent's own tools. Nothing was changed."
         ),
-        "webui_corrupt": Class("a session file can't be read, but there is a good copy", "rebuild_sidecar", ""),
-        "webui_orphan_backup": Class("a `.bak` whose session file is missing", "restore_backup", ""),
-        "webui_richer_backup": Class(
+        "webui_corrupt": FaultClass("a session file can't be read, but there is a good copy", "rebuild_sidecar", ""),
+        "webui_orphan_backup": FaultClass("a `.bak` whose session file is missing", "restore_backup", ""),
+        "webui_richer_backup": FaultClass(
             "a `.bak` holds more than its session file, with no sign that this was intended", "restore_backup", ""
         ),
-        "webui_richer_rows": Class(
+        "webui_richer_rows": FaultClass(
             "rows in state.db hold more than the session file, with no sign that this was intended",
             "",
             f"Restore the rows as a separate session with `dreamkeep restore`, {_ACCEPT}.",
         ),
-        "webui_index_missing": Class("`_index.json` doesn't list an existing session file", "rebuild_webui_index", ""),
-        "webui_index_dangling": Class("`_index.json` lists a session file that doesn't exist", "rebuild_webui_index", ""),
-        "webui_no_sidecar": Class("a row in state.db has no session file", "rebuild_sidecar", ""),
-        "webui_no_row": Class(
+        "webui_index_missing": FaultClass("`_index.json` doesn't list an existing session file", "rebuild_webui_index", ""),
+        "webui_index_dangling": FaultClass("`_index.json` lists a session file that doesn't exist", "rebuild_webui_index", ""),
+        "webui_no_sidecar": FaultClass("a row in state.db has no session file", "rebuild_sidecar", ""),
+        "webui_no_row": FaultClass(
             "a session file has no row in state.db", "", "The file is intact; the WebUI adds the row when the session is used."
         ),
-        "webui_empty_row": Class(
+        "webui_empty_row": FaultClass(
             "a row in state.db has no messages and no worktree", "", "Nothing is lost; the agent may remove the row."
         ),
-        "webui_turn_pending": Class("a prompt in the turn journal never reached its session file", "recover_turn", ""),
+        "webui_turn_pending": FaultClass("a prompt in the turn journal never reached its session file", "recover_turn", ""),
     }
 )
 
 
-#: What is worth telling and is no fault: what it is, and what comes of it.
+#: What is worth reporting but no fault: what it is, and what will happen.
 NOTICES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "page_edited": (
@@ -129,7 +133,7 @@ NOTICES: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class Notice(NamedTuple):
-    """Something that waits and is as it should be: the keep is clean all the same."""
+    """Something that waits and is as it should be: the keep still counts as clean."""
 
     cls: str
     where: str
@@ -145,8 +149,8 @@ def notice(cls: str, where: str, what: str) -> Notice:
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong. `about`: what the repair must know; `session`: whose, where it is one session's; `key`: what tells
-    it from others at the same place."""
+    """One thing that is wrong. `about`: what the repair needs to know. `session`: the session it belongs to, if it belongs to
+    one. `key`: distinguishes it from others at the same place."""
 
     id: str
     cls: str
@@ -195,10 +199,10 @@ def fault(
     step: str = "",
     **about: Any,
 ) -> Fault:
-    """`key`: what tells it from others of its class at the same place, and stays so from audit to audit.
+    """`key`: distinguishes it from others of its class at the same place; the same in every audit.
 
-    `unsafe`: why this one can't be repaired although its class can. `step`: what to do about this one, instead of what its
-    class says.
+    `unsafe`: why this fault can't be repaired although its class can. `step`: what to do about it, instead of what its class
+    says.
     """
     from shlex import quote
 
@@ -210,7 +214,7 @@ def fault(
         if repairable
         else f"{unsafe} {step or known.next}".strip()
     )
-    # One after the other, the names in what was put in would be taken for places to fill.
+    # In one pass, or a name inside of an inserted text would be replaced, too.
     named = {"{id}": name, "SESSION": quote(session) or "SESSION", "AGENT": session.partition(":")[0] or "AGENT"}
     way = _PLACE.sub(lambda found: named[found[0]] if session or found[0] == "{id}" else found[0], way)
     return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}), key)
@@ -222,23 +226,24 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def seen_from(root: str, one: Fault) -> Fault:
-    """One in the keep, named from there: it is the same fault by whatever path the keep is opened, and where it was moved to."""
+    """A fault in the keep, with an id that doesn't depend on where the keep is or by which path it was opened."""
     if one.where != root and not one.where.startswith(f"{root}/"):
         return one
-    return _called(one, f"{one.cls}-{_digest(one.where.removeprefix(root), one.key)}")
+    return _with_id(one, f"{one.cls}-{_digest(one.where.removeprefix(root), one.key)}")
 
 
 def seen_as(one: Fault, look: str) -> Fault:
-    """One that is told of a file as it is: when the file becomes another, this is another fault, accepted by nobody yet."""
-    return _called(one, f"{one.cls}-{_digest(one.id, look)}")
+    """A fault that is bound to how a file looks now: when the file changes, it is another fault, which nobody has accepted
+    yet."""
+    return _with_id(one, f"{one.cls}-{_digest(one.id, look)}")
 
 
-def _called(one: Fault, id: str) -> Fault:
+def _with_id(one: Fault, id: str) -> Fault:
     return one._replace(id=id, next=one.next.replace(one.id, id))
 
 
 def _digest(*words: str) -> str:
     from hashlib import blake2b
 
-    # So long that two faults of thousands never share it: one would hide the other.
+    # Long enough that no two of thousands of faults share an id: one would hide the other.
     return blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

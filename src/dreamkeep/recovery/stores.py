@@ -1,6 +1,6 @@
-"""What `recovery.py` of an agent's folder offers: rows back into its database, or stores of its own that are audited and mended.
+"""What an agent's `recovery.py` offers: putting rows back into its database, or auditing and mending its own stores.
 
-The module lies above this layer, and is loaded by the agent's name.
+That module is in a higher layer, so it is loaded by the agent's name.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class PutRows(NamedTuple):
 
 
 class RowStore(Protocol):
-    """Of an agent that `restores_rows`."""
+    """The `recovery.py` of an agent that `restores_rows`."""
 
     def join_rows(self, before: Tables, more: Tables) -> Tables:
         """Rows of two sessions (one is the other's subagent) for one database."""
 
     def check_rows(self, host: Host, path: str, rows: Tables) -> None:
-        """Refuse what would be refused, and do nothing."""
+        """Refuse what `put_rows` would refuse, and do nothing."""
 
     def put_rows(self, host: Host, path: str, rows: Tables, *, dry_run: bool) -> PutRows:
-        """Nothing that is there is changed or removed."""
+        """Add the missing rows; existing ones are never changed or removed."""
 
 
 class Mender(Protocol):
-    """Repairs by the names in `faults.py` (see `mending.py`)."""
+    """Repairs by the names in `faults.py` (see `repair/context.py`)."""
 
     ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]]
     CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]]
 
 
 class OwnStore(Mender, Protocol):
-    """Of an agent with an `own_audit`."""
+    """The `recovery.py` of an agent with an `own_audit`."""
 
     def audit(self, host: Host, root: str, home: str, environment: Mapping[str, str]) -> Iterator[Fault]:
         """What is missing, torn or not listed. Reads only."""

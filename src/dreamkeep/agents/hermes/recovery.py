@@ -1,13 +1,13 @@
-"""Rows of a session back into Hermes' `state.db`: through SQLite only, in one transaction, all or nothing.
+"""Put a session's rows back into Hermes' `state.db`: through SQLite only, in one transaction, all or nothing.
 
-    no such file                        a new one is made whole in memory, then published, create-or-fail; not beside the log of
-                                        a database that is gone: SQLite would play it into ours
-    the session is not in it            its rows are added; under new numbers if another session has theirs
-    some of its rows are, and equal     what is missing is added; behind them, if they have new numbers
-    it holds rows that we do not have,  refused: it has gone on, or is another one
-    or others under our numbers
+    no such file                        a new database is made in memory, then published: created, or it fails. It is refused
+                                        beside the log of a missing database, because SQLite would replay that log into ours
+    the session is not in it            its rows are added; under new ids if another session has theirs
+    some of its rows are in it, equal   the missing ones are added; at the end, if they have new ids
+    it has rows that we lack, or        refused: the session has gone on, or it is another one
+    different rows under our ids
 
-Nothing that is there is changed or removed. A session's own row that differs stays as it is, and that is told.
+Existing rows are never changed or removed. A session's own row that differs stays as it is, and the answer says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUSY_MS = 5000
 _LOGS = ("-wal", "-journal")
 ADDED = "added"
 
-#: What could not be as it was.
+#: What could not be restored as it was.
 NUMBERS = "rows with new ids, because another session uses the old ones"
 COLUMNS = "values of columns that this database lacks"
 TITLES = "titles that another session already has"
@@ -49,7 +49,7 @@ class _RowPlan(NamedTuple):
 
 
 def join_rows(before: Tables, more: Tables) -> Tables:
-    """A subagent's session stands before the one that began it; messages by their numbers."""
+    """A subagent's session comes before the one that started it; messages are in the order of their ids."""
     messages = [*before.get(MESSAGES, ()), *more.get(MESSAGES, ())]
     return {
         SESSIONS: [*more.get(SESSIONS, ()), *before.get(SESSIONS, ())],
@@ -58,22 +58,22 @@ def join_rows(before: Tables, more: Tables) -> Tables:
 
 
 def check_rows(host: Host, path: str, rows: Tables) -> None:
-    """Refuse what would be refused, and do nothing."""
+    """Refuse what `put_rows` would refuse, and do nothing."""
     sessions, messages = rows.get(SESSIONS, ()), rows.get(MESSAGES, ())
-    path = put.resolved(host, path)
+    path = put.resolve_target(host, path)
     if host.stat(path) is None:
         _check_place(host, path)
     else:
-        reading.ask(host, path, lambda base: _planned(base, sessions, messages))
+        reading.ask(host, path, lambda base: _plan(base, sessions, messages))
 
 
 def put_rows(host: Host, path: str, rows: Tables, *, dry_run: bool) -> PutRows:
-    """Rows without an `id` are numbered by the database."""
+    """Rows without an `id` get one from the database."""
     sessions, messages = rows.get(SESSIONS, ()), rows.get(MESSAGES, ())
-    path = put.resolved(host, path)
+    path = put.resolve_target(host, path)
     if host.stat(path) is None:
         return _make(host, path, sessions, messages, dry_run)
-    plan = reading.ask(host, path, lambda base: _planned(base, sessions, messages))
+    plan = reading.ask(host, path, lambda base: _plan(base, sessions, messages))
     added = len(plan.sessions) + len(plan.messages)
     if added and not dry_run:
         plan = _add(path, sessions, messages)
@@ -99,13 +99,13 @@ def _check_place(host: Host, path: str) -> None:
 def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> PutRows:
     _check_place(host, path)
     lost: Counter[str] = Counter()
-    data = _made(path, sessions, messages, lost)
+    data = _make_bytes(path, sessions, messages, lost)
     if not dry_run:
-        put.put(host, path, lambda: [data], aside="")
+        put.put_file(host, path, lambda: [data], aside="")
     return PutRows(put.CREATED, len(sessions) + len(messages), len(data), lost)
 
 
-def _made(path: str, sessions: Sequence[Row], messages: Sequence[Row], lost: Counter[str]) -> bytes:
+def _make_bytes(path: str, sessions: Sequence[Row], messages: Sequence[Row], lost: Counter[str]) -> bytes:
     import apsw
 
     db = apsw.Connection(":memory:")
@@ -139,51 +139,51 @@ def _add(path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> _RowPla
             db.execute("PRAGMA synchronous=FULL")
             db.execute("BEGIN IMMEDIATE")
             base = Base(db, path)
-            plan = _planned(base, sessions, messages)  # again: from here on nobody else writes
+            plan = _plan(base, sessions, messages)  # again, now that nobody else can write
             _insert(db, base, SESSIONS, plan.sessions, plan.lost)
             _insert(db, base, MESSAGES, plan.messages, plan.lost)
             db.execute("COMMIT")
             return plan
         finally:
-            db.close()  # what was not committed never was
+            db.close()  # rolls back what was not committed
 
 
-def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _RowPlan:
+def _plan(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _RowPlan:
     base.need("Hermes", SESSIONS, MESSAGES)
     lost: Counter[str] = Counter()
     new_sessions = []
     for row in sessions:
-        there = _there(base, SESSIONS, row["id"])
+        there = _read_row(base, SESSIONS, row["id"])
         if there is None:
             new_sessions.append(_with_free_title(base, row, lost))
         elif not _equal(row, there):
             lost[OWN_ROW] += 1
     chain = [row["id"] for row in sessions]
     numbered = all("id" in row for row in messages)
-    new = _missing(base, chain, messages, lost) if numbered else _unnumbered(base, chain, messages)
+    new = _missing_messages(base, chain, messages, lost) if numbered else _missing_without_ids(base, chain, messages)
     return _RowPlan(tuple(new_sessions), tuple(new), lost)
 
 
-def _missing(base: Base, chain: list[Any], messages: Sequence[Row], lost: Counter[str]) -> list[Row]:
+def _missing_messages(base: Base, chain: list[Any], messages: Sequence[Row], lost: Counter[str]) -> list[Row]:
     marks = ", ".join("?" * len(chain))
     held = {key for (key,) in base.ask(f"SELECT id FROM {MESSAGES} WHERE session_id IN ({marks})", *chain)}
-    there = [_there(base, MESSAGES, row["id"]) for row in messages]
+    there = [_read_row(base, MESSAGES, row["id"]) for row in messages]
     if not held - {row["id"] for row in messages} and all(
         one is None or (one["session_id"] in chain and _equal(row, one)) for row, one in zip(messages, there, strict=True)
     ):
         return [row for row, one in zip(messages, there, strict=True) if one is None]
-    # Under new numbers, then, if another session has theirs, or if they have such already.
-    plain = [{name: value for name, value in row.items() if name != "id"} for row in messages]
-    new = _unnumbered(base, chain, plain)
-    lost[NUMBERS] += len(plain)
+    # Another session has their ids, or they already have new ones.
+    without_ids = [{name: value for name, value in row.items() if name != "id"} for row in messages]
+    new = _missing_without_ids(base, chain, without_ids)
+    lost[NUMBERS] += len(without_ids)
     return new
 
 
-def _unnumbered(base: Base, chain: list[Any], messages: Sequence[Row]) -> list[Row]:
+def _missing_without_ids(base: Base, chain: list[Any], messages: Sequence[Row]) -> list[Row]:
     marks = ", ".join("?" * len(chain))
     keys = [key for (key,) in base.ask(f"SELECT id FROM {MESSAGES} WHERE session_id IN ({marks}) ORDER BY id", *chain)]
     for key, row in zip(keys, messages, strict=False):
-        there = _there(base, MESSAGES, key)
+        there = _read_row(base, MESSAGES, key)
         if there is None or not _equal(row, there):
             raise put.refusal(base.path)
     if len(keys) > len(messages):
@@ -191,7 +191,7 @@ def _unnumbered(base: Base, chain: list[Any], messages: Sequence[Row]) -> list[R
     return list(messages[len(keys) :])
 
 
-def _there(base: Base, table: str, key: object) -> Row | None:
+def _read_row(base: Base, table: str, key: object) -> Row | None:
     if base.version(table, key) is None:
         return None
     row: Row = json.loads(base.line(table, key))["row"]
@@ -217,21 +217,21 @@ def _with_free_title(base: Base, row: Row, lost: Counter[str]) -> Row:
 def _insert(db: apsw.Connection, base: Base, table: str, rows: Sequence[Row], lost: Counter[str]) -> None:
     known = set(base.columns(table))
     for row in rows:
-        row = _with_free_title(base, row, lost) if table == SESSIONS else row  # of those before it, too
-        held = {name: value for name, value in row.items() if name in known}
+        row = _with_free_title(base, row, lost) if table == SESSIONS else row  # a row just inserted may have it, too
+        values = {name: value for name, value in row.items() if name in known}
         lost[COLUMNS] += sum(value is not None for name, value in row.items() if name not in known)
-        pairs = [_bound(value) for value in held.values()]
-        names = ", ".join(map(quoted, held))
+        pairs = [_bound(value) for value in values.values()]
+        names = ", ".join(map(quoted, values))
         db.execute(f"INSERT INTO {table}({names}) VALUES ({', '.join(mark for mark, _ in pairs)})", [v for _, v in pairs])
 
 
 def _bound(value: object) -> tuple[str, Any]:
-    """A value as `agents/shared/database.py` shows it, and how it is bound."""
+    """The placeholder and the parameter for a value as `agents/shared/database.py` shows it."""
     if isinstance(value, Mapping):
-        (kind, held), *_ = value.items()
+        (kind, encoded), *_ = value.items()
         if kind == "$real":
-            return "?", float(held)
-        return ("CAST(? AS TEXT)" if kind == "$text" else "?"), b64decode(held)
+            return "?", float(encoded)
+        return ("CAST(? AS TEXT)" if kind == "$text" else "?"), b64decode(encoded)
     return "?", value
 
 

@@ -1,7 +1,8 @@
-"""Delete a session: tombstone first, then every place that holds a word of it. A crash anywhere is finished by the next writer.
+"""Delete a session: first its tombstone, then every place that has a word of it. The next writer finishes what a crash
+interrupts.
 
-An intent file comes before the tombstone so that unfinished work is found by one listing, and so that it is known which pages may
-have lines of the session when the journal does not tell any more; by itself it means nothing.
+An intent file comes before the tombstone. So unfinished work is found by one listing, and it is known which pages may have
+lines of the session when its journal can no longer tell. Without a tombstone an intent means nothing.
 """
 
 from __future__ import annotations
@@ -29,44 +30,42 @@ INTENTS = DELETIONS
 LOCK = "state/delete.lock"
 _WAIT_S = 60.0
 ASIDE = "aside"
-#: Says what a repair did, in names and digests; the bytes that it kept lie beside it.
+#: What a repair did, in names and digests; the bytes that it kept are beside it.
 _LEDGER = "undo.json"
-#: Named by the session it belongs to (`places.folder_of`): what another one's words say of this one stays.
+#: A name made from a session's id (`places.folder_of`): a file of another session stays, whatever it says about this one.
 _OF_A_SESSION = re.compile(r"[a-z0-9_-]*-[0-9a-f]{16}\.")
 
 
-#: Of sessions by their journals' names, and pages relative to the keep that may have lines of them; None: any may.
+#: Takes sessions (by their journals' names) out of the index, and out of pages (relative to the keep; None: any may have them).
 Forget = Callable[[Collection[str], "Collection[str] | None"], None]
 
 
 class Intent(NamedTuple):
-    """`session`: "" where nobody can read it. `pages`: relative to the keep, those that may have lines of it; None: nobody knows,
-    so any may."""
+    """`session`: "" if it can't be read. `pages`: those that may have lines of it, relative to the keep; None: any may."""
 
     session: str
     pages: frozenset[str] | None = None
 
     @classmethod
     def of(cls, data: bytes) -> Intent:
-        """Of damaged bytes nothing is made: they name no session that was deleted, and by themselves they mean nothing."""
+        """Damaged bytes name no session, so they mean nothing."""
         try:
-            session, _, told = data.decode().partition("\n")
+            session, _, pages_json = data.decode().partition("\n")
         except ValueError:
             return cls("")
         try:
-            pages = json.loads(told)  # an older version told none
+            pages = json.loads(pages_json)  # older versions wrote none
         except (ValueError, RecursionError):
             return cls(session)
         return cls(session, frozenset(map(str, pages)) if isinstance(pages, list) else None)
 
-    def packed(self) -> bytes:
-        told = "" if self.pages is None else f"\n{json.dumps(sorted(self.pages))}\n"
-        return f"{self.session}{told}".encode()
+    def encode(self) -> bytes:
+        pages = "" if self.pages is None else f"\n{json.dumps(sorted(self.pages))}\n"
+        return f"{self.session}{pages}".encode()
 
 
 class Deleting:
-    """`forget` takes sessions out of the index and the pages; the index may be rebuilt or not there, so it is the caller's to
-    say how."""
+    """`forget`: given by the caller, because the index may be missing or need a rebuild."""
 
     def __init__(self, host: Host, root: str, journals: JournalWriters, forget: Forget) -> None:
         self._host = host
@@ -75,37 +74,37 @@ class Deleting:
         self._forget = forget
 
     def delete(self, *sessions: str) -> None:
-        """Each has its intent and its tombstone, so that what a crash left of several is finished one by one."""
+        """Each session has its own intent and tombstone, so that after a crash each is finished by itself."""
         folder = f"{self._root}/{INTENTS}"
         make_folders(self._host, folder)
         with self._lock(wait_s=_WAIT_S):
             intents = [self._intent(session) for session in sessions]
             for intent in intents:
-                replace_file(self._host, f"{folder}/{os.path.basename(folder_of(intent.session))}", intent.packed())
+                replace_file(self._host, f"{folder}/{os.path.basename(folder_of(intent.session))}", intent.encode())
             for session in sessions:
                 self._say(Kind.SESSION_DELETED, session)
             self._finish(*intents)
 
     def _intent(self, session: str) -> Intent:
-        """With what an earlier try knew of pages: it has erased by what they were known, perhaps."""
-        from dreamkeep.recovery.delete.pages import showing  # who only finishes an append needs none of it
+        """Includes the pages that an earlier attempt knew: it may have erased what they were known by."""
+        from dreamkeep.recovery.delete.pages import pages_with  # not needed by those who only finish a deletion
 
         path = f"{self._root}/{INTENTS}/{os.path.basename(folder_of(session))}"
         before = Intent.of(read_file(self._host, path)) if self._host.stat(path) is not None else Intent(session, frozenset())
         if before.pages is None:
             return Intent(session)
-        return Intent(session, showing(self._host, self._root, session) | before.pages)
+        return Intent(session, pages_with(self._host, self._root, session) | before.pages)
 
     def undelete(self, session: str) -> None:
         make_folders(self._host, f"{self._root}/{INTENTS}")
         with self._lock(wait_s=_WAIT_S):
-            # One that waits for its page is no reason to keep another from being given free.
-            for _, problem in (one for one in self._finish_each(f"{self._root}/{INTENTS}") if one[0] == session):
-                raise problem
+            for waiting, problem in self._finish_each(f"{self._root}/{INTENTS}"):
+                if waiting == session:  # the deletion of another one doesn't matter here
+                    raise problem
             self._say(Kind.SESSION_UNDELETED, session)
 
     def finish_all(self) -> None:
-        """What a crash left undone. Somebody who is deleting just now sees to it himself."""
+        """Finish what a crash interrupted. A process that is deleting right now does that itself."""
         folder = f"{self._root}/{INTENTS}"
         if self._host.stat(folder) is None or not self._host.names(folder):
             return
@@ -114,10 +113,10 @@ class Deleting:
                 for _, problem in self._finish_each(folder):
                     raise problem
         except Busy:
-            pass  # he holds the lock because he is at work
+            pass  # its holder is at work
 
     def _finish_each(self, folder: str) -> list[tuple[str, Exception]]:
-        """Sessions whose deletion waits, and why."""
+        """Sessions whose deletion could not be finished, and why."""
         dead = Tombstones(self._host, self._root)
         problems: list[tuple[str, Exception]] = []
         for name in self._host.names(folder):
@@ -130,7 +129,7 @@ class Deleting:
                 else:
                     self._host.remove(f"{folder}/{name}")
             except (DreamkeepError, OSError) as problem:
-                # One that waits for a page to be mended must not keep another from being finished.
+                # A deletion that waits for a page to be mended must not hold up the others.
                 problems.append((intent.session, problem))
         return problems
 
@@ -141,8 +140,8 @@ class Deleting:
         self._journals.say("", kind, {"session": session})
 
     def _finish(self, *intents: Intent) -> None:
-        """What is known only from the journal comes before the journal: a crash in between must not lose the trail. Index and
-        pages are made anew once for all of them."""
+        """What only the journal knows is used before the journal goes, so that a crash in between loses no trail. Index and pages
+        are updated once for all sessions."""
         for session in (intent.session for intent in intents):
             folder = f"{self._root}/{folder_of(session)}"
             forget_outside(self._host, self._root, self._journals, session, forget.connections(self._host, folder))
@@ -161,15 +160,15 @@ class Deleting:
             with staging.lock_staging(self._host, self._root, wait_s=0):
                 staging.sweep(self._host, self._root)
         except Busy:
-            pass  # an import is at work: it takes in nothing of this session, and clears up by itself
+            pass  # a running import takes in nothing of this session, and clears up by itself
 
 
 def half_deleted(host: Host, root: str, text: str) -> list[str]:
-    """Sessions with that id, else with that native id, that were deleted and of which something is here: a crash left it, or
-    somebody put it back."""
+    """Deleted sessions with that id (or else native id) of which something is still here, after a crash or put back by
+    somebody."""
     dead = sorted(Tombstones(host, root).all())
-    named = [one for one in dead if one == text] or [one for one in dead if one.partition(":")[2] == text]
-    return [one for one in named if _is_here(host, root, folder_of(one))]
+    named = [id for id in dead if id == text] or [id for id in dead if id.partition(":")[2] == text]
+    return [id for id in named if _is_here(host, root, folder_of(id))]
 
 
 def _is_here(host: Host, root: str, name: str) -> bool:
@@ -177,26 +176,26 @@ def _is_here(host: Host, root: str, name: str) -> bool:
 
 
 def forget_outside(host: Host, root: str, journals: JournalWriters, session: str, taps: Collection[str]) -> None:
-    """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
+    """Clear every place besides its journal and the index that may have a word of it. `taps`: the taps that saw it."""
     forget.forget_spooled(host, root, session)
     forget.erase_in_keep(host, root, journals, session, taps)
-    # Requests about other sessions may show notes that came from this one; what is still wanted is asked again.
+    # Requests about other sessions may show notes from this one; what is still needed is asked again.
     remove_tree(host, f"{root}/{EXCHANGE}")
     _remove_view_copies(host, root)
     _remove_aside(host, f"{root}/{ASIDE}", session, forget.marks_of(session, taps))
 
 
 def _remove_view_copies(host: Host, root: str) -> None:
-    """An index has words of all sessions, and so has a page of notes, and neither says whose. They are views: nobody needs an old
-    one back."""
-    from dreamkeep.index.open import FILE  # whoever only finishes an append needs neither of these
+    """Remove old copies of the index and of pages from repairs' ledgers. They have words of all sessions and don't say whose.
+    They are views, so nobody needs an old one back."""
+    from dreamkeep.index.open import FILE  # not needed by those who only finish a deletion
     from dreamkeep.recovery.repair import ledger
 
     for repair in ledger.repair_ids(host, root):
         try:
             noted = ledger.read_notes(host, root, repair)
         except ValueError:
-            continue  # torn, or not ours: what lies there is looked through like everything else
+            continue  # torn, or not ours: its files are searched like everything else
         ours = [note["before"] for note in noted if note.get("before") and _is_view(note, f"{root}/{FILE}")]
         for path in (f"{root}/{ASIDE}/{ledger.PREFIX}{repair}/{before['kept']}" for before in ours):
             if host.stat(path) is not None:
@@ -208,12 +207,12 @@ def _is_view(note: Mapping[str, Any], index: str) -> bool:
 
 
 def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes]) -> None:
-    """What was set aside of its journal; of what belongs to no session, whatever holds something of it; also in undo ledgers."""
+    """Remove what was set aside of its journal, and files of no session that have something of it; also in repairs' ledgers."""
     if host.stat(folder) is None:
         return
     for name in host.names(folder):
         path = f"{folder}/{name}"
-        at = _own(host, path)
+        at = _stat_own(host, path)
         if at and at.is_folder:
             _remove_aside(host, path, session, marks)
         elif at and name != _LEDGER and (_is_of(name, session) or (not _OF_A_SESSION.match(name) and _holds(host, path, marks))):
@@ -221,8 +220,8 @@ def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes
     host.sync_folder(folder)
 
 
-def _own(host: Host, path: str) -> Stat | None:
-    """None for what is not the keep's: a link, wherever it leads, and what holds no words: a pipe, a device."""
+def _stat_own(host: Host, path: str) -> Stat | None:
+    """None for what is not the keep's (a link), and for what holds no words (a pipe, a device)."""
     try:
         at = host.stat(path)
     except OSError as problem:
@@ -237,13 +236,13 @@ def _is_of(name: str, session: str) -> bool:
 
 
 def _holds(host: Host, path: str, marks: Collection[bytes]) -> bool:
-    """Looked through in blocks that overlap; a copy of a cold part as what it holds."""
+    """Whether a file has one of the marks. Read in overlapping blocks; a copy of a cold part is decompressed."""
     longest = max(map(len, marks), default=1)
-    held = b""
+    window = b""
     with host.open_stream(path) as plain:
         for block in parts.thawed_blocks(plain):
-            held += block
-            if any(mark in held for mark in marks):
+            window += block
+            if any(mark in window for mark in marks):
                 return True
-            held = held[-longest:]
+            window = window[-longest:]
     return False

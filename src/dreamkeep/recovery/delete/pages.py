@@ -1,7 +1,7 @@
-"""Which pages of the keep may have lines of a session. Asked before anything of it is erased: afterwards nobody knows.
+"""Which pages of the keep may have lines of a session. This is asked before anything is erased; afterwards nobody knows.
 
-A page has the region that was published there last, or one before it, back to the last that is known to have been written. What
-another deletion has erased tells no notes any more; but each line of ours in the file names its own.
+A page has the region that was published last, or an earlier one, back to the last that is known to have been written. A
+publication that another deletion erased no longer names its notes, but each line of ours in the file names its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dreamkeep.journal.scan import read_events
 from dreamkeep.memory import page, page_edits
 
 
-def showing(host: Host, root: str, session: str) -> frozenset[str]:
-    """Relative to the keep."""
+def pages_with(host: Host, root: str, session: str) -> frozenset[str]:
+    """The pages' paths, relative to the keep."""
     if host.stat(f"{root}/{page.FOLDER}") is None:
         return frozenset()
     learned = Learned(session)
@@ -25,16 +25,16 @@ def showing(host: Host, root: str, session: str) -> frozenset[str]:
         learned.see(event)
     pages = _Pages()
     for event in _read_events(host, root):
-        pages.see(event, shows=learned.left(event) is not None)  # of every event: so it learns which notes rest on the session
+        pages.see(event, shows=learned.left(event) is not None)  # of every event, to learn which notes rest on the session
 
-    def rest(notes: Iterable[str]) -> bool:
-        told = Event("", Kind.PAGE_PUBLISHED, "", {"notes": list(notes)})
-        return learned.left(told) is not None
+    def have_its_notes(notes: Iterable[str]) -> bool:
+        publication = Event("", Kind.PAGE_PUBLISHED, "", {"notes": list(notes)})
+        return learned.left(publication) is not None
 
     return frozenset(
         name
         for name, shown in pages.shown.items()
-        if any(shown) or ((path := page.locate(root, name)) and rest(_named(host, path, pages.notes_for(name))))
+        if any(shown) or ((path := page.locate(root, name)) and have_its_notes(_notes_in_file(host, path, pages.notes_for(name))))
     )
 
 
@@ -42,19 +42,19 @@ def _read_events(host: Host, root: str) -> Iterator[Event]:
     return (event for _, event in read_events(host, f"{root}/{KEEP}"))
 
 
-def _named(host: Host, path: str, otherwise: Iterable[str]) -> Iterable[str]:
-    """Notes that its lines name. `otherwise`: where nobody can tell."""
+def _notes_in_file(host: Host, path: str, possible: Iterable[str]) -> Iterable[str]:
+    """The notes that its lines name; `possible` where the file can't be read."""
     try:
         data = read_file(host, path) if host.stat(path) is not None else b""
     except OSError:
-        return otherwise
+        return possible
     is_text = not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
-    return page_edits.note_ids(data.decode("utf-8", "surrogateescape")) if is_text else otherwise
+    return page_edits.note_ids(data.decode("utf-8", "surrogateescape")) if is_text else possible
 
 
 class _Pages:
     def __init__(self) -> None:
-        #: Of each page in the keep, whether what was published showed it: from the last that is known to have been written on.
+        #: For each page in the keep: whether a publication showed the session, from the last one known to have been written.
         self.shown: dict[str, list[bool]] = {}
         self._project: dict[str, str] = {}
         self._notes: dict[str, set[str]] = {}
@@ -74,6 +74,6 @@ class _Pages:
             self._renamed.add(str(body.get("was")))
 
     def notes_for(self, path: str) -> set[str]:
-        """All that it may ever have shown: those of its project, and those that hold everywhere. Of a project that was called
-        otherwise once it does not matter which it is now."""
-        return {id for one in {"", self._project[path], *self._renamed} for id in self._notes.get(one, ())}
+        """All notes that the page may ever have shown: its project's, the global ones, and those of projects that were
+        renamed."""
+        return {id for project in {"", self._project[path], *self._renamed} for id in self._notes.get(project, ())}

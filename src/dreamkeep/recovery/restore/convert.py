@@ -58,7 +58,7 @@ SURROGATES = "messages with invalid characters (lone surrogates), shown as U+FFF
 TIMES = "unknown or out-of-order times: adjusted"
 
 
-def talk_of(summary: Summary, messages: Iterable[Message], about: Mapping[str, Any], cwd: str = "") -> tuple[Talk, Losses]:
+def build_talk(summary: Summary, messages: Iterable[Message], about: Mapping[str, Any], cwd: str = "") -> tuple[Talk, Losses]:
     """`about`: what else is known of the session (model, branch). `cwd`: another folder than its own."""
     lost: Losses = Counter()
     steps = _paired(list(_steps(messages, lost)), lost)

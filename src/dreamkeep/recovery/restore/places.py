@@ -1,11 +1,11 @@
-"""Where a restored file goes: only ever to where its agent keeps sessions.
+"""Where a restored file goes: only ever to a place where its agent keeps sessions.
 
-A path in a journal is a word from outside: a snapshot of somebody else's, or a file that was named by hand, may say anything. So
-it counts only if it lies below a place of that agent (of this user, or by its name of any home) and is called as the agent calls
-such files. What lay anywhere else goes to where the agent would have put it, or nowhere.
+A path in a journal can't be trusted: somebody else's snapshot, or a file that was named by hand, may contain any path. So a path
+counts only if it is below a folder of that agent (this user's, or by its name that of any home) and is named as the agent names
+such files. A file from anywhere else goes to where the agent would have put it, or nowhere.
 
-    --home DIR          at the same place of the agent's folders below DIR
-    without             where it was, if that is such a place; else as with this user's own home, and that is told
+    --home DIR          to the same place in the agent's folders below DIR
+    without --home      to where it was, if that is such a place; otherwise into this user's home, with a note
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STARTED = "1970-01-01T00:00:00.000000Z"
 
 
 class Home(NamedTuple):
-    """`named`: the user named it, so that nothing else counts. `environment` moves agents' places, of the user's own home."""
+    """`named`: given by the user, so nothing else counts. `environment` may move the agents' folders of the user's own home."""
 
     path: str
     named: bool
@@ -34,7 +34,7 @@ class Home(NamedTuple):
         return [_normalise(one) for one in discovery(agent).homes(self.path, {} if self.named else self.environment)]
 
     def usual(self, agent: str) -> list[tuple[str, str]]:
-        """(place, how it goes on after the home folder)."""
+        """(folder, its path relative to the home folder)."""
         size = len(self.path.rstrip("/"))
         return [(one, one[size:]) for one in map(_normalise, discovery(agent).homes(self.path, {}))]
 
@@ -43,37 +43,37 @@ def _normalise(path: str) -> str:
     return re.sub("/+", "/", path).rstrip("/")
 
 
-def place(path: str, role: str, summary: Summary, home: Home) -> str:
+def target_path(path: str, role: str, summary: Summary, home: Home) -> str:
     path = _normalise(path)
-    if not home.named and is_own(summary.agent, path, home):
+    if not home.named and is_agent_path(summary.agent, path, home):
         return path
-    found = _moved(summary.agent, path, home)
-    if role == "main" and (found is None or not is_own(summary.agent, found, home)):
-        found = _named(summary, home)
-    if found is None or not is_own(summary.agent, found, home):
+    target = _move_into_home(summary.agent, path, home)
+    if role == "main" and (target is None or not is_agent_path(summary.agent, target, home)):
+        target = _usual_path(summary, home)
+    if target is None or not is_agent_path(summary.agent, target, home):
         raise Unsupported(
             f"it was in none of the folders where {summary.agent} keeps sessions, so its place is unknown",
             where=path,
             next="Restore it for another agent with --to; `dreamkeep show --raw` prints its bytes.",
         )
-    return found
+    return target
 
 
-def is_own(agent: str, path: str, home: Home) -> bool:
+def is_agent_path(agent: str, path: str, home: Home) -> bool:
     """Whether the agent would keep a session's file there."""
     if not path.startswith("/") or "\0" in path or "\ufffd" in path or {"", ".", ".."} & set(path.split("/")[1:]):
         return False
     usual = [one for one, _ in home.usual(agent)]
     for known in home.places(agent):
         if path.startswith(f"{known}/"):
-            # By what it would be called in the usual place: the folder's own name may be anything where it was moved.
-            like = next((one for one in usual if os.path.basename(one) == os.path.basename(known)), usual[0])
-            return discovery(agent).claims(like + path[len(known) :]) is not None
+            # Asked by its name in the usual place: where the folder was moved, its own name may be anything.
+            usual_folder = next((one for one in usual if os.path.basename(one) == os.path.basename(known)), usual[0])
+            return discovery(agent).claims(usual_folder + path[len(known) :]) is not None
     return _home_of(agent, path, home) is not None and discovery(agent).claims(path) is not None
 
 
 def other_home(agent: str, path: str, home: Home) -> str:
-    """The home folder that it lies in, if that is not the one meant; "" when it is."""
+    """The home folder that the path is in, if it is another one; "" if not."""
     if home.named or any(path.startswith(f"{known}/") for known in home.places(agent)):
         return ""
     return _home_of(agent, path, home) or ""
@@ -87,7 +87,7 @@ def _home_of(agent: str, path: str, home: Home) -> str | None:
     return None
 
 
-def _moved(agent: str, path: str, home: Home) -> str | None:
+def _move_into_home(agent: str, path: str, home: Home) -> str | None:
     for known, below in home.usual(agent):
         at = path.rfind(f"{below}/")
         if at >= 0:
@@ -104,8 +104,8 @@ def _moved(agent: str, path: str, home: Home) -> str | None:
     return None
 
 
-def _named(summary: Summary, home: Home) -> str | None:
-    """A transcript that lay anywhere: where its agent would have put it."""
+def _usual_path(summary: Summary, home: Home) -> str | None:
+    """Where the agent would have put this session's transcript."""
     writer = registry.writer(summary.agent)
     usual = writer.usual_path(summary.native_id, summary.cwd, summary.started_at or _STARTED) if writer else ""
     return f"{home.places(summary.agent)[0]}/{usual}" if usual else None

@@ -1,10 +1,10 @@
-"""`restore SESSION --to AGENT`: a session written back for an agent, so that the agent's own resume goes on with it.
+"""`restore SESSION --to AGENT`: write a session back for an agent, so that the agent's own resume continues it.
 
-    it came from that agent    every file of it byte for byte (exact.py), its subagents' too; of Hermes its rows
-    else                       converted from the folded messages (its writer.py), with a list of what was lost
+    a session of that agent    every file byte for byte (exact.py), also its subagents'; for Hermes its rows
+    any other session          converted from the folded messages (the agent's writer.py), with a list of what was lost
 
-Everything is looked at before anything is written: one refusal, and nothing is touched. A crash in between leaves each file as it
-was or as it is to be, and running it again finishes the rest: files that are there already count as done.
+Everything is checked before anything is written: after one refusal nothing is touched. A crash leaves each file as it was or as
+it is to be. Running it again finishes the rest: files that are there already count as done.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.agents import registry
@@ -30,7 +29,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery.faults import counted
 from dreamkeep.recovery.restore import convert, exact, put
 from dreamkeep.recovery.restore.places import Home, other_home
-from dreamkeep.recovery.stores import PutRows, RowStore, Tables, row_store
+from dreamkeep.recovery.stores import RowStore, Tables, row_store
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
@@ -39,18 +38,18 @@ _ZST = ".zst"
 _MASKED = "secrets in it were masked at capture (capture.redact_raw): it has the same length, but not the same bytes."
 
 
-class Story(NamedTuple):
-    """What the index knows: the session, and its subagents' sessions below it."""
+class StoredSession(NamedTuple):
+    """What the index knows: the session, and the sessions of its subagents."""
 
     summary: Summary
-    #: Asked for only to convert them: a long session's words need not be held to copy its bytes.
+    #: Called only for a conversion: copying bytes doesn't need the messages in memory.
     messages: Callable[[], list[Message]]
     about: Mapping[str, Any]
     subagents: list[Summary]
 
 
-class Wish(NamedTuple):
-    """`cwd`: for conversions another folder."""
+class RestoreRequest(NamedTuple):
+    """`cwd`: another folder for a converted session."""
 
     to: str
     home: Home
@@ -77,88 +76,87 @@ class _RestorePlan(NamedTuple):
     lost: Counter[str]
     notes: list[str]
     exact: bool
-    #: The home folder it lies in, where the agent does not look by itself; "" when it does.
+    #: The home folder that the files are in, where the agent does not look by itself; "" when it does.
     home: str
 
 
-def story(store: Store, session: str, messages: Callable[[], list[Message]]) -> Story:
+def load_session(store: Store, session: str, messages: Callable[[], list[Message]]) -> StoredSession:
     with store.reading():
         summary = store.session(session)
         assert summary is not None, "the caller has resolved the id"
         about = json.loads(store.state(session))
-        return Story(summary, messages, about, _subagents(summary, store.sessions(agent=summary.agent)))
+        return StoredSession(summary, messages, about, _subagents(summary, store.sessions(agent=summary.agent)))
 
 
-def _subagents(summary: Summary, all_: list[Summary]) -> list[Summary]:
-    """All below it, once each, whatever edges there are."""
+def _subagents(summary: Summary, sessions: list[Summary]) -> list[Summary]:
+    """All below it, once each, even if the edges form a cycle."""
     found: dict[str, Summary] = {summary.id: summary}
     todo = [summary.id]
     for parent in todo:
-        for one in all_:
-            if one.id not in found and ("subagent", parent) in one.lineage:
-                found[one.id] = one
-                todo.append(one.id)
+        for session in sessions:
+            if session.id not in found and ("subagent", parent) in session.lineage:
+                found[session.id] = session
+                todo.append(session.id)
     return list(found.values())[1:]
 
 
-def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
-    """What was done (or, with `dry_run`, what would be), as the contract's JSON."""
-    if registry.find(wish.to) is None:
+def restore(host: Host, root: str, session: StoredSession, request: RestoreRequest) -> dict[str, Any]:
+    """What was done (with `dry_run`: what would be done), as the contract's JSON."""
+    if registry.find(request.to) is None:
         known = ", ".join(registry.names())
-        raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known agents: {known}.")
-    plan = _plan(host, root, told, wish)
+        raise BadUsage(f"no agent `{request.to}` keeps sessions on disk", where="--to", next=f"Known agents: {known}.")
+    plan = _plan(host, root, session, request)
     if plan.cwd and not _is_here(host, plan.cwd):
         plan.notes.append(f"{plan.cwd} is not on this machine; name the folder to continue in with --cwd.")
     _check(host, plan)
-    shown = [_put(host, root, file, wish.dry_run) for file in plan.files]
+    files = [_put_file(host, root, file, request.dry_run) for file in plan.files]
     for rows in plan.rows:
-        done = _put_rows(host, rows, wish.dry_run)
+        with _translated(rows.path):
+            done = rows.store.put_rows(host, rows.path, rows.rows, dry_run=request.dry_run)
         plan.lost.update(done.lost)
-        exactly = rows.exact and not +done.lost
+        is_exact = rows.exact and not +done.lost
         about = {name: True for name in ("damaged", "masked") if getattr(rows, name)}
-        shown.append(
-            {"path": rows.path, "bytes": done.size, "exact": exactly, "action": done.action, "rows": done.added, **about}
+        files.append(
+            {"path": rows.path, "bytes": done.size, "exact": is_exact, "action": done.action, "rows": done.added, **about}
         )
     return {
-        "session": told.summary.id,
-        "to": wish.to,
+        "session": session.summary.id,
+        "to": request.to,
         "native_id": plan.native,
-        "exact": plan.exact and all(file["exact"] for file in shown if file.get("role") not in (MARKER, INDEX)),
-        "dry_run": wish.dry_run,
-        "files": shown,
+        "exact": plan.exact and all(file["exact"] for file in files if file.get("role") not in (MARKER, INDEX)),
+        "dry_run": request.dry_run,
+        "files": files,
         "lost": [{"what": what, "count": count} for what, count in sorted((+plan.lost).items(), key=lambda pair: -pair[1])],
         "notes": plan.notes,
         "cwd": plan.cwd,
-        "resume": _resume(plan, wish),
+        "resume": _resume_command(plan, request),
     }
 
 
-def _plan(host: Host, root: str, told: Story, wish: Wish) -> _RestorePlan:
+def _plan(host: Host, root: str, session: StoredSession, request: RestoreRequest) -> _RestorePlan:
     notes: list[str] = []
-    folder = f"{root}/{folder_of(told.summary.id)}"
-    if told.summary.agent == wish.to and not wish.convert:
-        plan = _exact(host, root, told, wish)
+    summary = session.summary
+    if summary.agent == request.to and not request.convert:
+        plan = _plan_exact(host, root, session, request)
         if plan is not None:
             return plan
-        notes.append(f"{_none_of(wish.to, exact.lost(host, folder))}: converted, as a new session.")
-    writer = registry.writer(wish.to)
+    lost = exact.count_lost_events(host, f"{root}/{folder_of(summary.id)}")
+    if summary.agent == request.to and not request.convert:
+        # In a journal with holes there may be lines of a file, and nothing that says of which.
+        why = f"The journal has none of {request.to}'s own files or rows, only what was said"
+        if lost:
+            why = f"What is left of its journal can't rebuild any of {request.to}'s own files or rows"
+        notes.append(f"{why}: converted, as a new session.")
+    writer = registry.writer(request.to)
     if writer is None:
-        known = ", ".join(converted_for())
-        raise Unsupported(f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can be for: {known}.")
-    if wish.generation is not None:
+        known = ", ".join(list_targets())
+        raise Unsupported(f"sessions can't be converted for {request.to}", where=summary.id, next=f"They can be for: {known}.")
+    if request.generation is not None:
         raise BadUsage("--generation applies only to the session's own agent", where="--generation", next="Leave it out.")
-    holes = _holes(told.summary, exact.lost(host, folder))
-    return _converted(host, told, wish, writer, notes, holes)
+    return _plan_conversion(host, session, request, writer, notes, _describe_holes(summary, lost))
 
 
-def _none_of(agent: str, lost: int) -> str:
-    """Of a journal with holes nobody knows: lines of a file may be there, and not which file it was."""
-    if lost:
-        return f"What is left of its journal can't rebuild any of {agent}'s own files or rows"
-    return f"The journal has none of {agent}'s own files or rows, only what was said"
-
-
-def _holes(summary: Summary, lost: int) -> list[str]:
+def _describe_holes(summary: Summary, lost: int) -> list[str]:
     events = counted(lost, "event", "events")
     return [f"{summary.id}: {events} of its journal can no longer be read. `dreamkeep audit` says more."] if lost else []
 
@@ -166,35 +164,37 @@ def _holes(summary: Summary, lost: int) -> list[str]:
 # -- byte for byte
 
 
-def _exact(host: Host, root: str, told: Story, wish: Wish) -> _RestorePlan | None:
-    """None when nothing of it was captured from files: then its messages are all there is."""
+def _plan_exact(host: Host, root: str, session: StoredSession, request: RestoreRequest) -> _RestorePlan | None:
+    """None when nothing was captured from files: then there are only its messages."""
     files: list[RestoredFile] = []
     rows: dict[str, _Rows] = {}
     notes: list[str] = []
-    whole = True
+    is_whole = True
     # Subagents first: when the session itself appears, all of it is there.
-    for summary in [*reversed(told.subagents), told.summary]:
-        own = summary is told.summary
-        found = exact.find(host, f"{root}/{folder_of(summary.id)}", summary, wish.home, wish.generation if own else None)
-        if own and not found.files and not found.databases:
+    for summary in [*reversed(session.subagents), session.summary]:
+        is_own = summary is session.summary
+        generation = request.generation if is_own else None
+        found = exact.find_files(host, f"{root}/{folder_of(summary.id)}", summary, request.home, generation)
+        if is_own and not found.files and not found.databases:
             return None
-        notes += [*found.notes, *_holes(summary, found.lost)]
-        whole = whole and not found.lost
+        notes += [*found.notes, *_describe_holes(summary, found.lost)]
+        is_whole = is_whole and not found.lost
         for file in found.files:
             files.append(_file(host, file, summary, found.lost))
             notes += _describe_losses(file)
         for database in found.databases:
             _add_rows(rows, database, summary, found.lost)
             notes += [f"{database.path}: {_MASKED}"] if database.masked else []
-    if wish.generation is not None and not any("generation" in file.about for file in files):
+    if request.generation is not None and not any("generation" in file.about for file in files):
         raise NotFound("its files were never rewritten: there is only one generation", where="--generation", next="Leave it out.")
-    if wish.cwd:
+    if request.cwd:
         notes.append("--cwd is for converted sessions; this one continues in its own folder.")
     last = [*(file.path for file in files), *rows][-1]
-    plan = _RestorePlan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
-    plan = plan._replace(home=wish.home.path if wish.home.named else other_home(wish.to, last, wish.home))
-    writer = registry.writer(wish.to)
-    return plan._replace(files=writer.beside(host, plan.files, told.summary.cwd, wish.home.named)) if writer else plan
+    home = request.home.path if request.home.named else other_home(request.to, last, request.home)
+    cwd = session.summary.cwd
+    if writer := registry.writer(request.to):
+        files = writer.beside(host, files, cwd, request.home.named)
+    return _RestorePlan(session.summary.native_id, cwd, files, list(rows.values()), Counter(), notes, is_whole, home)
 
 
 def _file(host: Host, file: exact.ExactFile, summary: Summary, lost: int) -> RestoredFile:
@@ -203,34 +203,29 @@ def _file(host: Host, file: exact.ExactFile, summary: Summary, lost: int) -> Res
         **({"damaged": True} if lost else {}),
         **({"masked": True} if file.masked else {}),
     }
-    whole = not lost and not file.masked
+    is_whole = not lost and not file.masked
     if file.generations > 1:
         about |= {"generation": file.generation, "generations": file.generations}
     if file.form == SHARED:
         there = read_file(host, file.path) if host.stat(file.path) else b""
-        union = exact.union(there, file.pieces())
-        return RestoredFile(file.path, lambda: [there if union is None else union], whole, summary.id, about)
+        joined = exact.add_lines(there, file.pieces())
+        return RestoredFile(file.path, lambda: [there if joined is None else joined], is_whole, summary.id, about)
     packed = f"{file.path}{_ZST}"
     if file.form == LINES_ZST and host.stat(packed) is not None:
-        if put.judge_content(Unpacked(host, packed), file.pieces) != put.SAME:
+        if put.compare_content(Unpacked(host, packed), file.pieces) != put.SAME:
             raise put.refusal(packed)
-        return RestoredFile(packed, partial(_read_again, host, packed), whole, summary.id, about)
-    return RestoredFile(file.path, file.pieces, whole, summary.id, about)
-
-
-def _read_again(host: Host, path: str) -> Iterable[bytes]:
-    return [read_file(host, path)]
+        return RestoredFile(packed, lambda: [read_file(host, packed)], is_whole, summary.id, about)
+    return RestoredFile(file.path, file.pieces, is_whole, summary.id, about)
 
 
 def _describe_losses(file: exact.ExactFile) -> list[str]:
-    masked = [f"{file.path}: {_MASKED}"] if file.masked else []
-    if file.generation == file.generations:
-        return masked
-    return [
-        *masked,
-        f"{file.path}: version {file.generation} of {file.generations} ({file.size} bytes); the newest ({file.newest} bytes)"
-        " holds less. Choose another with --generation.",
-    ]
+    notes = [f"{file.path}: {_MASKED}"] if file.masked else []
+    if file.generation != file.generations:
+        notes.append(
+            f"{file.path}: version {file.generation} of {file.generations} ({file.size} bytes); the newest ({file.newest} bytes)"
+            " holds less. Choose another with --generation."
+        )
+    return notes
 
 
 def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary, lost: int) -> None:
@@ -252,24 +247,27 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
 # -- converted
 
 
-def _converted(host: Host, told: Story, wish: Wish, writer: TalkWriter, notes: list[str], holes: list[str]) -> _RestorePlan:
-    said, lost = convert.talk_of(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
-    if not said.steps:
-        said_nothing = "it holds nothing that could be restored"
-        raise NotFound(said_nothing, where=told.summary.id, next=" ".join([*holes, "Choose another session."]))
-    place = wish.home.places(wish.to)[0]
-    if told.subagents:
-        lost["sessions of subagents: each can be restored by itself"] += len(told.subagents)
-    made = writer.convert(host, place, said)
+def _plan_conversion(
+    host: Host, session: StoredSession, request: RestoreRequest, writer: TalkWriter, notes: list[str], holes: list[str]
+) -> _RestorePlan:
+    summary = session.summary
+    cwd = request.cwd or summary.cwd or request.home.path
+    talk, lost = convert.build_talk(summary, session.messages(), session.about, cwd)
+    if not talk.steps:
+        what = "it holds nothing that could be restored"
+        raise NotFound(what, where=summary.id, next=" ".join([*holes, "Choose another session."]))
+    if session.subagents:
+        lost["sessions of subagents: each can be restored by itself"] += len(session.subagents)
+    made = writer.convert(host, request.home.places(request.to)[0], talk)
     lost.update(made.lost)
-    store = row_store(wish.to) if made.database else None
+    store = row_store(request.to) if made.database else None
     rows = [_Rows(made.database, made.rows, store, False)] if store else []
-    home = wish.home.path if wish.home.named else ""
-    return _RestorePlan(made.native, said.cwd, list(made.files), rows, lost, [*notes, *holes], False, home)
+    home = request.home.path if request.home.named else ""
+    return _RestorePlan(made.native, talk.cwd, list(made.files), rows, lost, [*notes, *holes], False, home)
 
 
-def converted_for() -> list[str]:
-    """Agents for which sessions of others are converted."""
+def list_targets() -> list[str]:
+    """Agents for which sessions of others can be converted."""
     return [agent.name for agent in registry.agents() if agent.writer]
 
 
@@ -280,7 +278,7 @@ def _check(host: Host, plan: _RestorePlan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
         with _translated(file.path):
-            if put.compare_target(host, put.resolved(host, file.path), file.pieces) == put.OTHER and not file.made_from:
+            if put.compare_target(host, put.resolve_target(host, file.path), file.pieces) == put.OTHER and not file.made_from:
                 raise put.refusal(file.path)
     for rows in plan.rows:
         with _translated(rows.path):
@@ -292,56 +290,46 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise put.trouble(problem, path) from problem
+        raise put.restore_error(problem, path) from problem
 
 
 def _is_here(host: Host, folder: str) -> bool:
     try:
         at = host.stat(folder)
-    except (OSError, ValueError):  # too long, not to be looked at, or no path at all
+    except (OSError, ValueError):  # too long, not accessible, or no path at all
         return False
     return at is not None and at.is_folder
 
 
-def _put_rows(host: Host, rows: _Rows, dry_run: bool) -> PutRows:
-    with _translated(rows.path):
-        return rows.store.put_rows(host, rows.path, rows.rows, dry_run=dry_run)
-
-
-def _put(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
+def _put_file(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
     with _translated(file.path):
-        return _placed(host, root, file, dry_run)
+        if dry_run:
+            verdict = put.compare_target(host, put.resolve_target(host, file.path), file.pieces)
+            action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
+            done = put.PlacedFile(file.path, action, sum(map(len, file.pieces())))
+        else:
+            aside = f"{root}/aside/{os.path.basename(folder_of(file.session))}.restore-{host.random(6).hex()}"
+            done = put.put_file(host, file.path, file.pieces, aside=aside, over=file.made_from)
+    answer: dict[str, Any] = {"path": done.path, "bytes": done.size, "exact": file.exact, "action": done.action, **file.about}
+    return {**answer, "aside": done.aside} if done.aside else answer
 
 
-def _placed(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
-    if dry_run:
-        verdict = put.compare_target(host, put.resolved(host, file.path), file.pieces)
-        action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
-        done = put.PlacedFile(file.path, action, sum(map(len, file.pieces())))
-    else:
-        whose = os.path.basename(folder_of(file.session))
-        aside = f"{root}/aside/{whose}.restore-{host.random(6).hex()}"
-        done = put.put(host, file.path, file.pieces, aside=aside, over=file.made_from)
-    shown: dict[str, Any] = {"path": done.path, "bytes": done.size, "exact": file.exact, "action": done.action, **file.about}
-    return {**shown, "aside": done.aside} if done.aside else shown
-
-
-def _resume(plan: _RestorePlan, wish: Wish) -> str:
+def _resume_command(plan: _RestorePlan, request: RestoreRequest) -> str:
     """The exact command; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
-    agent = registry.find(wish.to)
+    agent = registry.find(request.to)
     if agent is None or not agent.resume_command or not _ID.fullmatch(plan.native):
         return ""
     words = [_quoted(plan.native if word == SESSION else word) for word in agent.resume_command]
     if plan.home:
-        moved = [name for name in agent.home_variables if wish.home.environment.get(name)]
+        moved = [name for name in agent.home_variables if request.home.environment.get(name)]
         unset = ["env", *(word for name in moved for word in ("-u", name))] if moved else []
         words = [*unset, f"HOME={_quoted(plan.home)}", *words]
-    goes = ["cd", _quoted(plan.cwd), "&&"] if plan.cwd and "\0" not in plan.cwd else []
-    return " ".join([*goes, *words])
+    change_folder = ["cd", _quoted(plan.cwd), "&&"] if plan.cwd and "\0" not in plan.cwd else []
+    return " ".join([*change_folder, *words])
 
 
 def _quoted(word: str) -> str:
-    """For a shell, on one line, whatever a folder is called."""
+    """For a shell, on one line, whatever the name of a folder."""
     if word.isprintable():
         return shlex.quote(word)
     parts = (char if char.isprintable() and char not in "'\\" else _escaped(char) for char in word)

@@ -219,9 +219,9 @@ def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int 
     def forget(session: str) -> None:
         from dreamkeep.capture.forget import erase_in_keep
         from dreamkeep.journal.places import folder_of
-        from dreamkeep.recovery.delete.pages import showing
+        from dreamkeep.recovery.delete.pages import pages_with
 
-        pages = showing(context.host, context.root, session)
+        pages = pages_with(context.host, context.root, session)
         erase_in_keep(context.host, context.root, context.journals(), session, ())
         forget_journal(context, folder_of(session), pages)
 

@@ -29,11 +29,14 @@ def restore(
     if generation is not None:
         check_positive(generation, "generation")
     found = resolve_session(context, session)
-    told = context.ask(lambda store: restore.story(store, found, lambda: context.ask(lambda again: again.messages(found))))
+    stored = context.ask(
+        lambda store: restore.load_session(store, found, lambda: context.ask(lambda again: again.messages(found)))
+    )
     where, _ = context.find_home(home)
     folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
     place = where_to.Home(where, home is not None, context.environment)
     try:
-        return restore.restore(context.host, context.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
+        request = restore.RestoreRequest(to, place, generation, convert, folder, dry_run)
+        return restore.restore(context.host, context.root, stored, request)
     except OSError as problem:
         raise from_os(problem, "restoring", str(problem.filename or where)) from problem

@@ -1,7 +1,8 @@
-"""Hermes WebUI's session folder, and the rows of `state.db` that belong to it: what is wrong there, and its repairs.
+"""Audit and repair of Hermes WebUI's session folder, and of the rows of `state.db` that belong to it.
 
-documents.py  what its files mean, pure       folder.py  every copy of a session        rows.py  a session file made of rows
-audit.py      what is missing, torn or not listed                                       repair.py  unions, never deletes
+documents.py   what its files mean; pure            empty_session.json   a new session's document
+folder.py      every copy of a session              rows.py              a session file made of rows
+audit.py       what is missing, torn or not listed  repair.py            repairs: they add, and never delete
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ __all__ = ["ACTIONS", "CHECKS", "audit", "deleted_sessions"]
 
 def deleted_sessions(host: Host, places: Iterable[str]) -> frozenset[str]:
     """Sessions that the user deleted in these folders; none of a list that can't be read."""
-    return frozenset(sid for place in places for sid in _listed(host, f"{place}/{DELETED}"))
+    return frozenset(sid for place in places for sid in _read_tombstones(host, f"{place}/{DELETED}"))
 
 
-def _listed(host: Host, path: str) -> Iterable[str]:
+def _read_tombstones(host: Host, path: str) -> Iterable[str]:
     try:
         at = host.stat(path)
-        return (documents.ids_in(read_file(host, path)) if at and at.is_file else None) or ()
+        return (documents.parse_tombstones(read_file(host, path)) if at and at.is_file else None) or ()
     except OSError:
-        return ()  # told by the audit of that folder
+        return ()  # the audit of that folder reports it

@@ -1,8 +1,8 @@
-"""Hermes WebUI's session folder and the rows of `state.db` that belong to it: what is missing, torn or not listed. Reads only.
+"""Audit of Hermes WebUI's session folder and its rows in `state.db`: what is missing, torn or not listed. Reads only.
 
 A session file that looks as it did when it was captured, and was well then, is opened only if it has a backup beside it, or if
-its row has more messages than `_index.json` says that it has, or than can be in it. Every session is looked at by itself: what
-goes wrong with one is a fault of that one. Files named `_*` are no sessions. What the user meant (clear, undo, truncate,
+its row has more messages than `_index.json` says that it has, or than can be in it. Every session is checked by itself: an
+error becomes a fault of that session. Files named `_*` are no sessions. What the user intended (clear, undo, truncate,
 compress, delete: `documents.py`) is no fault.
 
 `Fault.about` of each class here: `place` (the folder) and `sid`; `webui_turn_pending` also has `turn` (its id).
@@ -10,7 +10,7 @@ compress, delete: `documents.py`) is no fault.
     file           backup           row in state.db        fault
     unreadable     any good copy (backup, our journal, row)    webui_corrupt
     unreadable     no copy                                 store_unreadable
-    unreadable     listed as deleted                       none: whatever copies there are, it is not missed
+    unreadable     listed as deleted                       none, whatever copies there are
     gone           readable         any                    webui_orphan_backup
     gone           none             with messages          webui_no_sidecar; with a worktree also when it has none
     gone           none             empty                  webui_empty_row
@@ -20,8 +20,8 @@ compress, delete: `documents.py`) is no fault.
     there          none             holds more             webui_richer_rows
     there                           none                   webui_no_row
 
-A folder that is gone whole, or is none any more, counts as an empty one if sessions were captured from it. Which of them had been
-deleted, nobody can tell then: they are told, and none is made again.
+A folder that no longer exists counts as empty if sessions were captured from it. Nobody knows then which of them had been
+deleted, so they are reported, and no file is made again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from dreamkeep.agents.hermes.discovery import AGENT as HERMES
 from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
 from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery.folder import DELETED, INDEX, STRANGE, Folder, copies, places, read_row_messages
-from dreamkeep.agents.hermes_webui.recovery.rows import WebuiRow, databases, webui_rows
-from dreamkeep.agents.hermes_webui.recovery.rows import read_database_session as held_in
+from dreamkeep.agents.hermes_webui.recovery.rows import WebuiRow, databases, read_database_session, webui_rows
 from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
 from dreamkeep.capture.sources.source_cache import Cache, FileLook, SourceState
@@ -48,9 +47,9 @@ from dreamkeep.recovery.audit.sources import ELSEWHERE
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.secrets.masking import is_masked
 
-#: So long a turn may be on its way without its session file knowing.
+#: How long a turn may run before its session file has it.
 _YOUNG_S = 600.0
-#: A message takes more than that in a session file, whatever it says.
+#: Any message takes more than that in a session file.
 _LEAST_BYTES = 64
 _BESIDE_IT = (
     "To add what `state.db` has as a separate session, run `dreamkeep ingest`, then `dreamkeep restore {rows} --to {agent}`. If"
@@ -83,14 +82,14 @@ def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]
 
 
 def _captured(cache: Cache, known: list[str]) -> dict[str, str]:
-    """By its path, which session a session file is that was captured from one of these folders."""
+    """The session files that were captured from these folders: path → session."""
     below = tuple(f"{place}/" for place in known)
-    looked = ((path, cache.get(path)) for path in cache.paths() if path.startswith(below))
-    return {path: seen.session for path, seen in looked if seen and _is_missed(seen)}
+    states = ((path, cache.get(path)) for path in cache.paths() if path.startswith(below))
+    return {path: state.session for path, state in states if state and _is_captured(state)}
 
 
-def _is_missed(seen: SourceState) -> bool:
-    return seen.role == "main" and seen.agent == AGENT and seen.state not in ("deleted", "excluded", "empty")
+def _is_captured(state: SourceState) -> bool:
+    return state.role == "main" and state.agent == AGENT and state.state not in ("deleted", "excluded", "empty")
 
 
 def _unreadable(path: str, problem: Exception, session: str = "") -> Fault:
@@ -102,9 +101,9 @@ def _counts(folder: Folder) -> dict[str, int]:
     try:
         entries = folder.entries() or ()
     except STRANGE:
-        return {}  # that is looked at by itself
-    counts = ((documents.names(one), table(one).get("message_count")) for one in entries)
-    return {sid: many for sid, many in counts if sid and isinstance(many, int)}
+        return {}  # the index is checked by itself
+    counts = ((documents.entry_id(entry), table(entry).get("message_count")) for entry in entries)
+    return {sid: count for sid, count in counts if sid and isinstance(count, int)}
 
 
 class _WebuiAudit:
@@ -117,9 +116,9 @@ class _WebuiAudit:
         self._databases = databases
         self._folders = folders
         self._rows: dict[str, WebuiRow] = {}
-        #: By folder and session, how many messages the WebUI's list says that there are.
+        #: By folder and session, the count of messages in the WebUI's list.
         self._counts: dict[str, dict[str, int]] = {}
-        #: Whether all databases could be asked: if not, that a row is missing means nothing.
+        #: Whether all databases could be read. If not, a missing row means nothing.
         self._sure = bool(self._databases)
 
     def all(self) -> Iterator[Fault]:
@@ -128,15 +127,15 @@ class _WebuiAudit:
                 self._rows.update(webui_rows(self._host, path))
             except (OSError, DreamkeepError) as problem:
                 self._sure = False
-                if self._cache.get(path) is None:  # else it is a captured source, and told as that
+                if self._cache.get(path) is None:  # otherwise it is reported as a captured source
                     yield _unreadable(path, problem)
         there = {sid for folder in self._folders for sid in (*folder.lives, *folder.backups)}
         for n, folder in enumerate(self._folders):
-            # A row belongs to the folder that has its file; one that has none, to the first.
+            # A row belongs to the folder that has its file; a row without a file belongs to the first folder.
             own = {*folder.lives, *folder.backups}
             rows = {sid: row for sid, row in self._rows.items() if sid in own or (sid not in there and n == 0)}
             was = {sid for path, sid in self._captured.items() if os.path.dirname(path) == folder.place}
-            # One that lies in another folder now has moved there.
+            # A session that is in another folder now has moved there.
             yield from self._folder(folder, rows, was - (there - own))
 
     def _folder(self, folder: Folder, rows: Mapping[str, WebuiRow], was: set[str]) -> Iterator[Fault]:
@@ -167,7 +166,7 @@ class _WebuiAudit:
         if sid in folder.lives:
             needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
             needed = needed or (row is not None and row.live > self._room(folder, sid))
-            if needed or not self._known_well(folder, sid):
+            if needed or not self._is_unchanged(folder, sid):
                 live = folder.document(folder.live(sid))
                 if live is None and sid not in (folder.deleted or ()):
                     yield from self._corrupt(folder, sid)
@@ -175,18 +174,19 @@ class _WebuiAudit:
                     yield from self._whole(folder, sid, live, row)
         elif not folder.deleted or sid not in folder.deleted:
             for found in self._gone(folder, sid, row):
-                # A file with the prompt alone would stand where all that is kept of the session has to be.
+                # A file with only the prompt would stand where the whole session has to be restored.
                 first = first if found.repairable or found.cls == "webui_empty_row" else _GONE_FIRST
                 yield found
         if sid in folder.journals and sid not in (folder.deleted or ()):
             yield from self._turns(folder, sid, live, first)
 
-    def _known_well(self, folder: Folder, sid: str) -> bool:
-        seen = self._cache.get(folder.live(sid))
-        return seen is not None and seen.look == FileLook.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
+    def _is_unchanged(self, folder: Folder, sid: str) -> bool:
+        """Whether the file looks as it did when it was captured, and was well then."""
+        state = self._cache.get(folder.live(sid))
+        return state is not None and state.look == FileLook.of(folder.lives[sid]) and state.rewritten is False and state.odd == 0
 
     def _room(self, folder: Folder, sid: str) -> int:
-        """How many messages there may be in a session file at most, by what can be told without opening it."""
+        """How many messages a session file can have at most, as far as can be known without opening it."""
         if folder.place not in self._counts:
             self._counts[folder.place] = _counts(folder)
         room = folder.lives[sid].size // _LEAST_BYTES
@@ -202,31 +202,27 @@ class _WebuiAudit:
         found = copies(folder, sid, self._databases)
         where = folder.live(sid)
         if found:
-            whence = ", ".join(dict.fromkeys(one.whence for one in found))
-            what = f"it is not a readable session; there is a copy in: {whence}"
-            yield self._fault(
-                "webui_corrupt", folder, sid, where, what, unsafe="" if folder.deleted is not None else _UNKNOWN_DELETED
-            )
+            origins = ", ".join(dict.fromkeys(copy.origin for copy in found))
+            what = f"it is not a readable session; there is a copy in: {origins}"
+            unsafe = "" if folder.deleted is not None else _UNKNOWN_DELETED
+            yield self._fault("webui_corrupt", folder, sid, where, what, unsafe=unsafe)
         else:
             what = "it is not a readable session, and there is no copy"
             yield self._fault("store_unreadable", folder, sid, where, what)
 
     def _gone(self, folder: Folder, sid: str, row: WebuiRow | None) -> Iterator[Fault]:
-        unsafe = self._why_not(folder, sid)
-        held = folder.document(folder.backup(sid)) if sid in folder.backups else None
-        if sid in folder.backups and held is None:
-            what = "it is not a readable session"
-            yield self._fault("store_unreadable", folder, sid, folder.backup(sid), what)
-        if held is not None:
+        unsafe = self._unsafe_to_create(folder, sid)
+        backup = folder.document(folder.backup(sid)) if sid in folder.backups else None
+        if sid in folder.backups and backup is None:
+            yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is not a readable session")
+        if backup is not None:
             unsafe = unsafe or (_MAYBE_DELETED if self._sure and row is None else "")
-            what = (
-                f"the session file is missing; its backup has {counted(len(documents.messages_of(held)), 'message', 'messages')}"
-            )
+            count = counted(len(documents.messages_of(backup)), "message", "messages")
+            what = f"the session file is missing; its backup has {count}"
             yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
         elif row and (row.live or row.worktree):
-            what = (
-                f"`{row.database}` has a row and {counted(row.live, 'message', 'messages')} for it, but there is no session file"
-            )
+            count = counted(row.live, "message", "messages")
+            what = f"`{row.database}` has a row and {count} for it, but there is no session file"
             where = folder.live(sid) if names_a_file(sid) else f"{row.database}#{sid}"
             yield self._fault("webui_no_sidecar", folder, sid, where, what, unsafe=unsafe)
         elif row:
@@ -237,7 +233,7 @@ class _WebuiAudit:
             what = f"the file was deleted; dreamkeep has a copy ({readable_size(len(known))})"
             yield self._fault("source_vanished", folder, sid, folder.live(sid), what, key=key)
 
-    def _why_not(self, folder: Folder, sid: str) -> str:
+    def _unsafe_to_create(self, folder: Folder, sid: str) -> str:
         """Why no session file may be made where there is none."""
         if folder.deleted is not None or not names_a_file(sid):
             return folder.why_no_file(sid)
@@ -254,19 +250,23 @@ class _WebuiAudit:
     def _whole(self, folder: Folder, sid: str, live: documents.Document, row: WebuiRow | None) -> Iterator[Fault]:
         richer = False
         if sid in folder.backups:
-            held = folder.document(folder.backup(sid))
-            if held is None:
+            backup = folder.document(folder.backup(sid))
+            if backup is None:
                 yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is not a readable session")
-            elif more := documents.lost(live, held) and documents.lost(live, held, told=self._read_row_messages(folder, sid)):
-                richer = True
-                many = counted(len(more), "message", "messages")
-                what = f"it has {many} that the session file lacks, with no sign that this was intended"
-                yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=documents.mark(more))
-        less = () if richer or self._known_well(folder, sid) else tuple(self._less_than_captured(folder, sid, live))
+            elif documents.lost_messages(live, backup):
+                # The rows are read only where something is missing: what the user took back is not.
+                rows = read_row_messages(folder, sid, self._databases)
+                if more := documents.lost_messages(live, backup, rows=rows):
+                    richer = True
+                    count = counted(len(more), "message", "messages")
+                    what = f"it has {count} that the session file lacks, with no sign that this was intended"
+                    key = documents.messages_digest(more)
+                    yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=key)
+        less = () if richer or self._is_unchanged(folder, sid) else tuple(self._less_than_captured(folder, sid, live))
         yield from less
         if row and not richer and not less and sid not in (folder.deleted or ()):
             yield from self._less_than_rows(folder, sid, live, row)
-        if self._sure and row is None and _ought_to_have_a_row(live):
+        if self._sure and row is None and _should_have_row(live):
             what = "`state.db` has no row for it"
             yield self._fault("webui_no_row", folder, sid, folder.live(sid), what)
 
@@ -276,39 +276,39 @@ class _WebuiAudit:
         lost: dict[str, documents.Message] = {}
         rows: documents.WebuiMessages | None = None
         for data in folder.versions(sid):
-            before = documents.document(data)
-            if before is not None and documents.lost(live, before, edited=True):
-                rows = rows or self._read_row_messages(folder, sid)
+            before = documents.parse_document(data)
+            if before is not None and documents.lost_messages(live, before, edited=True):
+                rows = rows or read_row_messages(folder, sid, self._databases)
                 masked = masked_messages(documents.messages_of(live)) if is_masked(data) else frozenset()
-                gone = documents.lost(live, before, edited=True, told=rows)
+                gone = documents.lost_messages(live, before, edited=True, rows=rows)
                 lost |= {
-                    documents.mark([one]): one for one in gone if not documents.is_marked(one) and canonical(one) not in masked
+                    documents.messages_digest([one]): one
+                    for one in gone
+                    if not documents.is_partial(one) and canonical(one) not in masked
                 }
         if lost:
-            many = counted(len(lost), "captured message is", "captured messages are")
-            what = f"{many} gone or empty, with no sign that this was intended"
-            key = documents.mark(list(lost.values()))
+            count = counted(len(lost), "captured message is", "captured messages are")
+            what = f"{count} gone or empty, with no sign that this was intended"
+            key = documents.messages_digest(list(lost.values()))
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
 
     def _less_than_rows(self, folder: Folder, sid: str, live: documents.Document, row: WebuiRow) -> Iterator[Fault]:
-        """Whether that was meant, nothing tells (older versions of the WebUI left no mark): so it is told, and left alone."""
+        """Nothing says whether that was intended (older versions of the WebUI left no mark), so it is only reported."""
         if row.live <= len(documents.messages_of(live)) and not documents.has_blanks(live):
             return
         try:
-            rows = held_in(self._host, row.database, sid)
+            rows = read_database_session(self._host, row.database, sid)
         except (OSError, DreamkeepError):
-            return  # another fault tells that
+            return  # another fault reports it
         until = self._host.now() / 1e9 - _YOUNG_S
-        more = documents.only_rows_have(live, rows.document, rows.told, until) if rows else []
+        more = documents.messages_only_in_rows(live, rows.document, rows.messages, until) if rows else []
         if more:
-            many = counted(len(more), "message", "messages")
-            what = f"`{row.database}` has {many} that the session file lacks, with no sign that this was intended"
+            count = counted(len(more), "message", "messages")
+            what = f"`{row.database}` has {count} that the session file lacks, with no sign that this was intended"
             step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
-            yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.mark(more), step=step)
-
-    def _read_row_messages(self, folder: Folder, sid: str) -> documents.WebuiMessages:
-        """Asked only where something is missing: what was taken back is not."""
-        return read_row_messages(folder, sid, self._databases)
+            yield self._fault(
+                "webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.messages_digest(more), step=step
+            )
 
     # -- turns
 
@@ -317,11 +317,11 @@ class _WebuiAudit:
 
     def _turns(self, folder: Folder, sid: str, live: documents.Document | None, first: str) -> Iterator[Fault]:
         now = self._host.now() / 1e9
-        for turn in documents.pending(folder.turns(sid), live or {}):
+        for turn in documents.pending_turns(folder.turns(sid), live or {}):
             if turn.at + _YOUNG_S > now:
                 continue
-            unsafe = (self._why_not(folder, sid) or first) if sid not in folder.lives else ""
-            if documents.may_be_meant(live or {}, turn, self._read_row_messages(folder, sid)):
+            unsafe = (self._unsafe_to_create(folder, sid) or first) if sid not in folder.lives else ""
+            if documents.may_be_intended(live or {}, turn, read_row_messages(folder, sid, self._databases)):
                 unsafe = "Messages were cleared or undone in this session, perhaps this one too. If not, send it again."
             what = f"the prompt of turn {turn.id} is in no message, and the turn never ended"
             where = folder.journals[sid][0]
@@ -340,22 +340,22 @@ class _WebuiAudit:
             what = f"it is not a list, so none of {len(folder.lives)} sessions is listed"
             yield fault("webui_index_missing", path, what, key="*", **about)
             return
-        listed = {documents.names(one) for one in entries}
+        listed = {documents.entry_id(one) for one in entries}
         for sid in sorted(set(folder.lives) - listed - bad - folder.pruned):
             if sid in (folder.deleted or ()) and folder.document(folder.live(sid)) is None:
-                continue  # what is left of a deleted one; a file that can be read is a session, and was made since
+                continue  # the rest of a deleted session; a readable file is a session that was made since
             what = f"session {sid} has a file, but is not listed"
             yield fault("webui_index_missing", path, what, session=folder.session(sid), key=sid, **{**about, "sid": sid})
         for n, one in enumerate(entries):
-            sid = documents.names(one)
+            sid = documents.entry_id(one)
             if sid in folder.lives or sid in missed or (sid and documents.is_unsaved(one)):
                 continue
             what = f"session {sid} is listed, but has no file" if sid else f"entry {n} names no session"
             yield fault("webui_index_dangling", path, what, key=sid or f"#{n}", **{**about, "sid": sid})
 
 
-def _ought_to_have_a_row(live: documents.Document) -> bool:
-    """The agent makes one when it answers; a copy (fork, frozen beginning, import) that was never gone on with has none."""
+def _should_have_row(live: documents.Document) -> bool:
+    """The agent makes a row when it answers. A copy (fork, frozen beginning, import) that was never continued has none."""
     copied = live.get("session_source") == "fork" or live.get("pre_compression_snapshot") or live.get("read_only")
-    answered = any(one.get("role") == "assistant" and not documents.is_marked(one) for one in documents.messages_of(live))
+    answered = any(one.get("role") == "assistant" and not documents.is_partial(one) for one in documents.messages_of(live))
     return answered and not copied and not live.get("is_cli_session")

@@ -1,7 +1,8 @@
-"""Repairs of Hermes WebUI's session folder: unions, never deletes. Each looks again, for the WebUI may run meanwhile.
+"""Repairs of Hermes WebUI's session folder: they add, and never delete. Each looks again, because the WebUI may be running.
 
-A file that is not there is made create-or-fail: if one appeared, that one stays. A file that is there is replaced only if it
-still looks as it did when the new bytes were made of it; what was there lies in the repair's ledger, backups stay where they are.
+A missing file is created or the repair fails: if another one has appeared, that one stays. An existing file is replaced only if
+it still looks as it did when the new bytes were made from it. The repair's ledger has the old bytes; backups stay where they
+are.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from dreamkeep.agents.hermes_webui.recovery import documents
-from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, read_row_messages, restored
+from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, read_row_messages, rebuild_document
 from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import MENDED, Fault, MendResult, not_mended
 from dreamkeep.recovery.repair.context import PlanContext, RepairContext
@@ -31,36 +32,36 @@ def _read_row_messages(context: PlanContext, folder: Folder, sid: str) -> docume
     return read_row_messages(folder, sid, databases(context.host, context.home, context.environment))
 
 
-def _is_kept(context: PlanContext, folder: Folder, sid: str) -> bool:
-    """Whether more than a prompt is known of a session whose file is gone, also if that can't be put in its place."""
+def _has_more_copies(context: PlanContext, folder: Folder, sid: str) -> bool:
+    """Whether there is more than a prompt of a session whose file is gone, even if that can't be rebuild_document."""
     if context.host.stat(folder.backup(sid)) is not None or any(folder.versions(sid)):
         return True
     return bool(copies(folder, sid, databases(context.host, context.home, context.environment)))
 
 
 def rebuild_sidecar(context: RepairContext, fault: Fault) -> MendResult:
-    """A session file that is not there or can't be read, of every copy there is."""
+    """Make a session file that is missing or can't be read, from all its copies."""
     folder, sid = _folder(context, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
         return not_mended(why)
     path = folder.live(sid)
     seen = context.host.stat(path)
     if seen is not None and folder.document(path) is not None:
-        return _listed(context, folder, sid)  # by the WebUI, or by us before a crash
+        return _list_in_index(context, folder, sid)  # by the WebUI, or by us before a crash
     if _is_deleted(folder, sid):
         return not_mended(_DELETED)
-    data = restored(folder, sid, databases(context.host, context.home, context.environment))
+    data = rebuild_document(folder, sid, databases(context.host, context.home, context.environment))
     if data is None:
         return not_mended(_NO_COPY)
     if seen is None:
         done = context.ledger.publish(path, data, session=fault.session)
     else:
         done = context.ledger.replace(path, data, seen=seen, session=fault.session)
-    return _listed(context, folder, sid) if done.mended else done
+    return _list_in_index(context, folder, sid) if done.mended else done
 
 
 def restore_backup(context: RepairContext, fault: Fault) -> MendResult:
-    """A `.bak` that holds more: into the file that is there, or in the place of the one that is gone."""
+    """Add what only the `.bak` has to the session file, or put it in the place of a missing one."""
     folder, sid = _folder(context, fault), fault.about["sid"]
     path = folder.live(sid)
     seen = context.host.stat(path)
@@ -69,16 +70,16 @@ def restore_backup(context: RepairContext, fault: Fault) -> MendResult:
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
         return not_mended("it is no longer readable; run the audit again")
-    whole = documents.merged(live, [held], _read_row_messages(context, folder, sid))
+    whole = documents.merge_documents(live, [held], _read_row_messages(context, folder, sid))
     if whole != live:
-        done = context.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
+        done = context.ledger.replace(path, documents.encode(whole), seen=seen, session=fault.session)
         if not done.mended:
             return done
-    return _listed(context, folder, sid, again=True)
+    return _list_in_index(context, folder, sid, again=True)
 
 
 def recover_turn(context: RepairContext, fault: Fault) -> MendResult:
-    """The prompt among the messages, marked; once, however often this is tried."""
+    """Add the prompt to the messages, marked as recovered; once, however often this runs."""
     folder, sid = _folder(context, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
         return not_mended(why)
@@ -89,55 +90,53 @@ def recover_turn(context: RepairContext, fault: Fault) -> MendResult:
         return not_mended("its session file can't be read; fix that first")
     if seen is None and _is_deleted(folder, sid):
         return not_mended(_DELETED)
-    turn = next((one for one in documents.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
+    turn = next((one for one in documents.pending_turns(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
-        return MENDED  # it has ended, or its prompt has come
-    if documents.may_be_meant(live, turn, _read_row_messages(context, folder, sid)):
+        return MENDED  # it has ended, or its prompt is in the file by now
+    if documents.may_be_intended(live, turn, _read_row_messages(context, folder, sid)):
         return not_mended("messages were cleared or undone in this session, perhaps this one too")
     if seen is None:
-        if _is_kept(context, folder, sid):
+        if _has_more_copies(context, folder, sid):
             return not_mended("its session file is missing, and more of it is kept elsewhere; fix that first")
-        done = context.ledger.publish(path, documents.written(documents.begun_by(turn, sid)), session=fault.session)
+        done = context.ledger.publish(path, documents.encode(documents.document_of_turn(turn, sid)), session=fault.session)
     else:
-        done = context.ledger.replace(
-            path, documents.written(documents.with_prompt(live, turn)), seen=seen, session=fault.session
-        )
-    return _listed(context, folder, sid, again=True) if done.mended else done
+        done = context.ledger.replace(path, documents.encode(documents.with_prompt(live, turn)), seen=seen, session=fault.session)
+    return _list_in_index(context, folder, sid, again=True) if done.mended else done
 
 
 def rebuild_webui_index(context: RepairContext, fault: Fault) -> MendResult:
-    """Entries of files that are there stay as they are, missing ones are made, those of no file go."""
+    """Entries of existing files stay as they are, missing ones are added, those without a file go."""
     folder = _folder(context, fault)
     path = f"{folder.place}/{INDEX}"
     seen = context.host.stat(path)
     entries = folder.entries() if seen is not None else None
-    listed = {documents.names(one) for one in entries or ()}
+    listed = {documents.entry_id(one) for one in entries or ()}
     more = {}
     for sid in set(folder.lives) - listed - folder.pruned:
         found = folder.document(folder.live(sid))
         if found is not None:
-            more[sid] = documents.entry(found, sid)
-    return _write_index(context, path, entries, documents.rebuilt(entries, folder.lives, more))
+            more[sid] = documents.index_entry(found, sid)
+    return _write_index(context, path, entries, documents.rebuild_index(entries, folder.lives, more))
 
 
 def _write_index(context: RepairContext, path: str, before: list[object] | None, after: list[object]) -> MendResult:
     seen = context.host.stat(path)
     if seen is None:
-        return context.ledger.publish(path, documents.written_list(after))
-    return MENDED if before == after else context.ledger.replace(path, documents.written_list(after), seen=seen)
+        return context.ledger.publish(path, documents.encode(after))
+    return MENDED if before == after else context.ledger.replace(path, documents.encode(after), seen=seen)
 
 
-def _listed(context: RepairContext, folder: Folder, sid: str, *, again: bool = False) -> MendResult:
-    """So that what was given back is seen. `again`: its entry may be there, and say less than is true now."""
+def _list_in_index(context: RepairContext, folder: Folder, sid: str, *, again: bool = False) -> MendResult:
+    """List the session in the index. `again`: also if it has an entry, which may be out of date."""
     path = f"{folder.place}/{INDEX}"
     if context.host.stat(path) is None:
         return MENDED  # the WebUI makes it when it starts
     entries, found = folder.entries(), folder.document(folder.live(sid))
-    if entries is None or found is None or (not again and sid in {documents.names(one) for one in entries}):
+    if entries is None or found is None or (not again and sid in {documents.entry_id(one) for one in entries}):
         return MENDED
-    kept = [one for one in entries if documents.names(one) != sid]
-    _write_index(context, path, entries, documents.newest_first([*kept, documents.entry(found, sid)]))
-    return MENDED  # the session is back; if somebody wrote the list meanwhile, the next audit tells
+    kept = [one for one in entries if documents.entry_id(one) != sid]
+    _write_index(context, path, entries, documents.newest_first([*kept, documents.index_entry(found, sid)]))
+    return MENDED  # the session is back; if the index was changed meanwhile, the next audit reports it
 
 
 ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = MappingProxyType(

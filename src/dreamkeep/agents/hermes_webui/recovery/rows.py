@@ -1,8 +1,8 @@
-"""What `state.db` knows of the WebUI's sessions, and a session file made of it. Reads whichever columns there are.
+"""The WebUI's sessions in `state.db`, and a session file made of their rows. Reads whichever columns there are.
 
-Schema 22 of Hermes 0.19 has `cwd`, `git_branch`, `git_repo_root`; other versions `workspace` and `worktree_*`, some no `active`.
-Only active rows are the session as it is now: `active=0, compacted=1` was summarised away, `active=0, compacted=0` taken back.
-A row that is nobody's (no `source`), another surface's, or a subagent's (`_delegate_from`) is no session of the WebUI.
+Schema 22 of Hermes 0.19 has `cwd`, `git_branch`, `git_repo_root`; other versions have `workspace` and `worktree_*`, some have no
+`active`. Only active rows are the session as it is now: `active=0, compacted=1` was summarised away, `active=0, compacted=0` was
+taken back by the user. A row without a `source`, of another surface, or of a subagent (`_delegate_from`) is no WebUI session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dreamkeep.agents.shared.values import text
 from dreamkeep.capture import find
 from dreamkeep.host import Host
 
-_PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
+_PACKED = ("\x00json:", "\x01json:")  # in front of content that is no plain text
 _KEPT_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 _KEPT_TEXT = ("reasoning", "reasoning_content", "finish_reason")
 _WORKTREE = ("worktree_path", "worktree_branch", "worktree_repo_root", "worktree_created_at")
@@ -29,7 +29,7 @@ _TITLE = 64
 
 
 class WebuiRow(NamedTuple):
-    """`live`: how many of its messages are active. `worktree`: it has one, so it is a session even without a message."""
+    """`live`: the count of its active messages. `worktree`: it has one, so it is a session even without a message."""
 
     database: str
     live: int
@@ -61,10 +61,10 @@ def _rows(base: Base, path: str) -> dict[str, WebuiRow]:
 
 
 class DatabaseSession(NamedTuple):
-    """A session of the database: as a document, and which of its messages the user took back."""
+    """A session of the database, as a document and with all its messages."""
 
     document: documents.Document
-    told: documents.WebuiMessages
+    messages: documents.WebuiMessages
 
 
 def read_database_session(host: Host, path: str, sid: str) -> DatabaseSession | None:
@@ -102,7 +102,7 @@ def _rewound(row: Mapping[str, Any]) -> bool:
 
 
 def message(row: Mapping[str, Any]) -> documents.Message:
-    """A row of `messages` as the WebUI has it. Pure."""
+    """A row of `messages` in the WebUI's form. Pure."""
     return {"role": _column_text(row.get("role")), "content": _content(row.get("content")), **dict(_members(row))}
 
 
@@ -124,12 +124,12 @@ def _members(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def sidecar(row: Mapping[str, Any], messages: list[documents.Message]) -> documents.Document:
-    """A row of `sessions` and its messages as a session file. Pure; what the row does not say is as in a new session."""
+    """A row of `sessions` and its messages as a session file. Pure. Whatever the row lacks is as in a new session."""
     started = _number(row.get("started_at"))
     times = [at for at in map(documents.time_of, messages) if at is not None]
-    prompt = next((documents.words(one) for one in messages if one.get("role") == "user"), "")
+    prompt = next((documents.text_of(one) for one in messages if one.get("role") == "user"), "")
     path = _column_text(row.get("workspace")) or _column_text(row.get("cwd")) or _column_text(row.get("worktree_path"))
-    made = documents.bare(
+    made = documents.empty_document(
         _column_text(row.get("id")),
         title=_column_text(row.get("title")) or prompt.partition("\n")[0][:_TITLE] or "Untitled",
         workspace=path,
@@ -146,11 +146,11 @@ def sidecar(row: Mapping[str, Any], messages: list[documents.Message]) -> docume
         parent_session_id=_column_text(row.get("parent_session_id")) or None,
         message_count=len(messages),
         messages=messages,
-        # What is active is what the model was given.
+        # The active messages are what the model was given.
         context_messages=[dict(one) for one in messages],
     )
     made |= {name: row[name] if name.endswith("_at") else _column_text(row[name]) for name in _WORKTREE if row.get(name)}
-    # Not the WebUI's own members, yet kept by it until it saves, and nowhere else in the file.
+    # Not the WebUI's own members, but it keeps them until it saves, and they are nowhere else in the file.
     made |= {name: _column_text(row[name]) for name in ("cwd", "git_branch", "git_repo_root") if row.get(name)}
     return made | {"_recovered_from_state_db": True}
 
@@ -164,7 +164,7 @@ def _content(value: object) -> Any:
 
 
 def _column_text(value: object) -> str:
-    """A column's text; what is no UTF-8 or no text as far as it can be read."""
+    """A column's text; for what is no UTF-8 or no text, as much as can be read."""
     if isinstance(value, Mapping):
         packed = text(value.get("$text")) or text(value.get("$blob"))
         return base64.b64decode(packed).decode("utf-8", "replace") if packed else ""
