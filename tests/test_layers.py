@@ -61,7 +61,7 @@ THIRD_PARTY = {
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "agents/hermes/recovery.py"},
     "zstandard": {"journal/parts.py", "capture/sources/content.py", "recovery/snapshot/file.py"},
     "watchfiles": {"capture/watch.py"},
-    "shtab": {"surfaces/cli/verbs.py"},
+    "shtab": {"surfaces/cli/commands.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
     "agents": {"integrations/openai_agents.py"},
     **{name: {"recall/embed.py"} for name in ("safetensors", "tokenizers")},
@@ -72,7 +72,7 @@ OS_EXCEPTIONS = {
     "journal/parts.py": {"io"},  # wraps a stream that the host opened
     "recovery/snapshot/file.py": {"io"},  # bytes that were read already, as a stream for tarfile
     "event.py": {"time"},  # formats a given moment, asks no clock
-    "surfaces/cli/show.py": {"time"},  # how often to look while following
+    "surfaces/cli/sessions.py": {"time"},  # how often to look while following
     "capture/hook.py": {"fcntl", "time"},  # stands by itself: loads nothing of ours
     # Pipes and the agent's process are its work; disk goes through the host.
     "capture/tap/tap.py": {"fcntl", "subprocess", "time"},
@@ -238,7 +238,7 @@ OLD_RINGS = {
     f"dreamkeep.{module}"
     for module in (
         *("capture.ingest", "capture.ingest_rows", "capture.ingest_shared"),
-        *("dream.session_run", "dream.run", "surfaces.cli.tour", "surfaces.cli.verbs"),
+        *("dream.session_run", "dream.run"),
     )
 }
 

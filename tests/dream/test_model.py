@@ -884,7 +884,7 @@ def test_sessions_that_failed_with_a_model_are_dreamed_by_the_next_run(server: S
 def test_a_server_that_is_gone_for_days_costs_no_session_an_attempt(tmp_path: Path, how: str) -> None:
     """D26 M1: a laptop without a network gives nothing up. It is told, and the run asks nobody a second time in vain."""
     from dreamkeep import Keep
-    from dreamkeep.surfaces.cli.dream import status
+    from dreamkeep.surfaces.cli.dream import describe_status
 
     with serving() as gone:
         pass
@@ -907,7 +907,7 @@ def test_a_server_that_is_gone_for_days_costs_no_session_an_attempt(tmp_path: Pa
                 told = keep.dream_status()
         assert [(one["status"], one["attempts"]) for one in told["sessions"]] == [("pending", 0)] * 3
         assert told["trigger"]["waiting"] == 3 and told["last_report"]["unanswered"] == made["unanswered"]
-        assert f"The last dream got no answer: {made['unanswered']}" in status(told)
+        assert f"The last dream got no answer: {made['unanswered']}" in describe_status(told)
         if how == "401":
             with Keep.open(str(root)) as keep:
                 assert keep.dream()["processed"] == 3, "as soon as it is let in"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.surfaces.cli.dream import why
+from dreamkeep.surfaces.cli.dream import describe_why
 from tests.helpers.model_keep import assert_grounded, memory, notes, open_keep, say
 from tests.helpers.model_server import Server, item, places, serving, suggest_all
 from tests.helpers.secrets import planted
@@ -105,7 +105,7 @@ def test_a_later_decision_supersedes_the_old_one_and_both_dates_are_told(server:
         assert ("superseded_by", keep.dream_why(new["id"])["insights"][0]["id"]) in memory(keep).insights[
             old["insights"][0]
         ].links
-        shown = why(told)
+        shown = describe_why(told)
         assert all(step["at"][:16] in shown for step in told["history"]) and "Loans are kept in SQLite." in shown
         assert old["first_at"] < new["first_at"]
         assert_grounded(keep)

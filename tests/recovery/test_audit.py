@@ -32,7 +32,7 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
 from dreamkeep.recovery.audit.journal_faults import make_fault
 from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.surfaces.cli.text import audited
+from dreamkeep.surfaces.cli.upkeep import describe_audit
 from tests.conftest import Ran
 from tests.helpers.claude_home import home_with, record
 from tests.helpers.hosts import Noticing, Watching
@@ -402,8 +402,8 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
     for _ in range(2):
         report = world.audit()
         assert report.clean and (report.checked["accepted"], report.checked["mended"]) == counts
-        assert (", 1 repaired earlier" in audited(report.as_json())) == (how != "accepted")
-        assert (", 1 accepted" in audited(report.as_json())) == (how == "accepted")
+        assert (", 1 repaired earlier" in describe_audit(report.as_json())) == (how != "accepted")
+        assert (", 1 accepted" in describe_audit(report.as_json())) == (how == "accepted")
         world.index()
 
 

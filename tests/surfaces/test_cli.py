@@ -225,10 +225,8 @@ def test_output_cut_short_by_head_is_no_error(sample: Keep, root: str) -> None:
 
 
 def test_help_names_every_verb_and_every_verb_has_help(cli: Cli) -> None:
-    from dreamkeep.surfaces.cli.verbs import _VERBS
-
     top = cli("--help").out
-    for verb in (*_VERBS, "completion"):
+    for verb in (one.name for one in parser.VERBS):
         assert f"\n    {verb}" in top, verb
         assert cli(verb, "--help").code == 0
     assert cli("--version").out == f"dreamkeep {__version__}\n"

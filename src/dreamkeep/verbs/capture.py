@@ -13,7 +13,7 @@ from dreamkeep.verbs.dream.dreams import start_dream
 from dreamkeep.verbs.dream.hygiene import hygiene
 from dreamkeep.verbs.projects import correct_projects
 from dreamkeep.verbs.recall.packs import render_packs
-from dreamkeep.verbs.upkeep import compress_cold, open_quota
+from dreamkeep.verbs.upkeep import catch_up, compress_cold, open_quota
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, IngestOutcome
@@ -26,6 +26,22 @@ _TEND_EVERY_S = 3_600.0
 def ingest(
     context: KeepContext,
     *,
+    agents: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    paths: Sequence[str | os.PathLike[str]] = (),
+    again: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[IngestOutcome]:
+    paused = False
+    for outcome in _import_sources(context, agents, home, paths, again, progress):
+        paused = paused or outcome.state == "paused"
+        yield outcome
+    if not paused:  # a keep that is full is not made larger by an index
+        catch_up(context)
+
+
+def _import_sources(
+    context: KeepContext,
     agents: Sequence[str] = (),
     home: str | os.PathLike[str] | None = None,
     paths: Sequence[str | os.PathLike[str]] = (),
@@ -136,7 +152,7 @@ def drain(context: KeepContext, *, also_off: bool = False) -> dict[str, Any]:
 
 def _read_source(context: KeepContext, agent: str, path: str) -> None:
     """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
-    found = ingest(context, agents=[agent], paths=[path] if path else ())
+    found = _import_sources(context, [agent], paths=[path] if path else ())
     # What is paused is no problem of who called: it is read when there is room again.
     problems = [one.problem for one in found if one.problem and one.state != "paused"]
     if problems:

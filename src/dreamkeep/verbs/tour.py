@@ -87,6 +87,7 @@ def take_in(tour: Tour) -> Iterator[IngestOutcome]:
         yield from tour.keep.ingest(home=tour.home)
     else:
         yield from open_ingest(tour.keep.context).run(tour.found.sources)
+        tour.keep.catch_up()
 
 
 slug = week.slug

@@ -28,9 +28,13 @@ def main(argv: list[str] | None = None) -> int:
             from dreamkeep.surfaces import mcp
 
             return mcp.run(arguments)
-        from dreamkeep.surfaces.cli import verbs
+        if arguments.verb == "tour":  # in a keep of its own: what is wrong with the user's is no reason not to look
+            from dreamkeep.surfaces.cli import tour
 
-        code = verbs.run(arguments)
+            return tour.run(arguments)
+        from dreamkeep.surfaces.cli import commands
+
+        code = commands.run(arguments)
         sys.stdout.flush()
         return code
     except DreamkeepError as problem:

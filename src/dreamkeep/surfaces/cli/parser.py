@@ -61,13 +61,18 @@ def named(words: Sequence[str]) -> str:
     return ""
 
 
-class _Verb(NamedTuple):
-    """`help`: what it does, in a line. `more`: what its own help adds. `words`: gives its parser what may follow it."""
+class Verb(NamedTuple):
+    """One verb of the command line.
+
+    `run`: the function that runs it, as `module.function` of this folder (see `commands.py`); "" for what needs no open keep.
+    `help`: what it does, in a line. `more`: what its own help adds. `add_options`: gives its parser what may follow it.
+    """
 
     name: str
+    run: str
     help: str
     more: str = ""
-    words: Callable[[argparse.ArgumentParser], object] = lambda verb: None
+    add_options: Callable[[argparse.ArgumentParser], object] = lambda verb: None
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
@@ -82,10 +87,10 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     _common(top, None, False)
     verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep", parser_class=_Parser)
     common = _common(_Parser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
-    for one in [verb for verb in _VERBS if verb.name == only] or _VERBS:
+    for one in [verb for verb in VERBS if verb.name == only] or VERBS:
         about = f"{one.help[0].upper()}{one.help[1:]}."
         about += f" {one.more}" if one.more else ""
-        one.words(verbs.add_parser(one.name, parents=[common], help=one.help, description=about, formatter_class=_Help))
+        one.add_options(verbs.add_parser(one.name, parents=[common], help=one.help, description=about, formatter_class=_Help))
     return top
 
 
@@ -315,138 +320,178 @@ def _count(text: str) -> int:
 
 
 #: In the order in which `--help` lists them.
-_VERBS = (
-    _Verb(
+VERBS = (
+    Verb(
         "tour",
+        "",
         "take a half-minute tour: capture, audit, repair, dream, search and pack",
         "Runs in a separate keep in a temporary\n"
         "folder, on your agents' newest sessions (it only reads them) or on a bundled sample.",
         _tour,
     ),
-    _Verb("status", "show what is in the keep, and what is running"),
-    _Verb("sessions", "list sessions, newest first", words=_sessions),
-    _Verb("show", "show one session: its turns and messages", "Marks interrupted turns and damage.", _show),
-    _Verb(
+    Verb("status", "upkeep.status", "show what is in the keep, and what is running"),
+    Verb("sessions", "sessions.sessions", "list sessions, newest first", add_options=_sessions),
+    Verb("show", "sessions.show", "show one session: its turns and messages", "Marks interrupted turns and damage.", _show),
+    Verb(
         "pack",
+        "recall.pack",
         "print what a new session should read first, within a token budget",
         "Contains pinned notes, rules, open items, where the last\nsession left off, what works here, and what matches the task."
         " Exit code 1 when there is nothing to say.",
         _pack,
     ),
-    _Verb("search", "search what was said and learned", "Any text is a valid query. Exit code 1 when nothing is found.", _search),
-    _Verb(
+    Verb(
+        "search",
+        "recall.search",
+        "search what was said and learned",
+        "Any text is a valid query. Exit code 1 when nothing is found.",
+        _search,
+    ),
+    Verb(
         "ingest",
+        "capture.ingest",
         "find the sessions of every agent on this machine and import them",
         "Run it as often as you like: it reads only what is new.\nExit code 1 when a source had a problem; the rest is imported.",
         _ingest,
     ),
-    _Verb(
+    Verb(
         "watch",
+        "capture.watch",
         "follow the agents' sessions as they are written, until interrupted",
         "Imports new data as `ingest` does, and waiting hook calls. --json prints one object per line.",
         _watch,
     ),
-    _Verb(
+    Verb(
         "tap",
+        "capture.tap",
         "run an ACP agent and record what it and its client say",
         "Bytes pass through unchanged: dreamkeep tap -- gemini --acp",
         _tap,
     ),
-    _Verb(
+    Verb(
         "hook",
+        "",
         "handle one hook call of an agent: JSON on stdin, exit code always 0",
         "The hooks that `init` installs do the same, faster.",
         _hook,
     ),
-    _Verb(
+    Verb(
         "init",
+        "capture.init",
         "install capture hooks and the MCP server for the agents found here",
         "Keeps your settings, and skips files that it can't read.\nMakes a backup; --uninstall removes exactly what it added.",
         _init,
     ),
-    _Verb(
+    Verb(
         "mcp",
+        "",
         "run the MCP server on stdin and stdout (agents start it), or over HTTP",
         "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run,"
         " dream_next,\ndream_submit.",
         _mcp,
     ),
-    _Verb("drain", "move waiting hook calls into the journals", "Hooks, `watch` and every command do this on their own."),
-    _Verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.", _reindex),
-    _Verb("doctor", "check the setup and say how to fix it", "Exit code 1 when something is wrong."),
-    _Verb(
+    Verb(
+        "drain",
+        "capture.drain",
+        "move waiting hook calls into the journals",
+        "Hooks, `watch` and every command do this on their own.",
+    ),
+    Verb(
+        "reindex",
+        "upkeep.reindex",
+        "bring the index up to date",
+        "The index is a view: deleting or rebuilding it loses nothing.",
+        _reindex,
+    ),
+    Verb("doctor", "upkeep.doctor", "check the setup and say how to fix it", "Exit code 1 when something is wrong."),
+    Verb(
         "audit",
+        "upkeep.audit",
         "check the sessions in the keep and the agents' own stores for damage and loss",
         "Changes nothing. Skips files that\nhave not changed since the last audit. Exit code 1 when it finds problems.",
         _audit,
     ),
-    _Verb(
+    Verb(
         "repair",
+        "upkeep.repair",
         "plan how to fix what an audit finds; --apply does it",
         "Exit code 1 when problems\nremain. Every byte that it replaces is kept in the keep's aside/ folder.",
         _repair,
     ),
-    _Verb("end", "mark a session as ended", "Ending it twice has no further effect.", _session),
-    _Verb("suspend", "suspend a session, so that it isn't ended for being idle", words=_session),
-    _Verb("resume", "reopen an ended or suspended session", words=_session),
-    _Verb(
+    Verb("end", "sessions.end", "mark a session as ended", "Ending it twice has no further effect.", _session),
+    Verb("suspend", "sessions.suspend", "suspend a session, so that it isn't ended for being idle", add_options=_session),
+    Verb("resume", "sessions.resume", "reopen an ended or suspended session", add_options=_session),
+    Verb(
         "delete",
+        "sessions.delete",
         "delete sessions for good",
         "Writes a tombstone first, then removes every word of\nthe session from the keep. Nothing brings it back on its own.",
         _sessions_named,
     ),
-    _Verb("undelete", "lift a deletion, so that the session can be captured again", words=_session),
-    _Verb(
+    Verb("undelete", "sessions.undelete", "lift a deletion, so that the session can be captured again", add_options=_session),
+    Verb(
         "dream",
+        "dream.dream",
         "read finished sessions and write notes about what matters",
         "Offline by default. Without an action: one run over all waiting sessions.\n"
         "Exit code 1 when a session failed, 4 when another dream is running.",
         _dream,
     ),
-    _Verb(
+    Verb(
         "model",
+        "model.model",
         "choose which model dreams may ask, and see what it would cost",
         "Lists the agents' programs, the local servers\nand the API keys found on this machine."
         " Nothing is sent until you choose one.",
         _model,
     ),
-    _Verb("hygiene", "end idle sessions, add missing completion records, and compress old journals"),
-    _Verb("notes", "list what is remembered, best first", words=_notes),
-    _Verb("note", "add a note, or change one", words=_note),
-    _Verb(
+    Verb("hygiene", "dream.hygiene", "end idle sessions, add missing completion records, and compress old journals"),
+    Verb("notes", "notes.notes", "list what is remembered, best first", add_options=_notes),
+    Verb("note", "notes.note", "add a note, or change one", add_options=_note),
+    Verb(
         "review",
+        "review.review",
         "decide on the items in the inbox: suggested notes, and projects that may be the same",
         "On a terminal it shows one item at a\n"
         "time and takes a key: a accept, e edit, r reject, s skip, q quit. In a pipe it lists them all.",
         _review,
     ),
-    _Verb("page", "show a project's notes as a page, or write them into the fenced region of a file", words=_page),
-    _Verb("tasks", "list tasks: the pieces of work that insights belong to", words=_tasks),
-    _Verb("task", "open, close, show or rename a task", words=_task),
-    _Verb("projects", "list projects, and which of them may be the same"),
-    _Verb(
+    Verb(
+        "page",
+        "notes.page",
+        "show a project's notes as a page, or write them into the fenced region of a file",
+        add_options=_page,
+    ),
+    Verb("tasks", "notes.tasks", "list tasks: the pieces of work that insights belong to", add_options=_tasks),
+    Verb("task", "notes.task", "open, close, show or rename a task", add_options=_task),
+    Verb("projects", "sessions.projects", "list projects, and which of them may be the same"),
+    Verb(
         "project",
+        "sessions.project",
         "rename a project, merge it into another, or undo that",
         "For a project that moved or has two names. Its sessions, notes and tasks\n"
         "go with it, and so does anything captured later under the old name.",
         _project,
     ),
-    _Verb(
+    Verb(
         "snapshot",
+        "upkeep.snapshot",
         "export, verify or import the whole keep as one file",
         "The same keep always gives the same bytes. Importing adds what is\n"
         "missing and replaces nothing. Exit code 1 when a file is damaged.",
         _snapshot,
     ),
-    _Verb(
+    Verb(
         "restore",
+        "sessions.restore",
         "write a session back, so that an agent can resume it",
         "Byte for byte for the agent it came from. For another agent it is\n"
         "converted, and what was lost is listed. Never overwrites a file that holds something else.",
         _restore,
     ),
-    _Verb(
+    Verb(
         "completion",
+        "",
         "print a completion script for your shell",
         'For bash: eval "$(dreamkeep completion bash)".\nFor zsh: dreamkeep completion zsh > "${fpath[1]}/_dreamkeep".',
         _completion,

@@ -5,44 +5,42 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
+from dreamkeep.surfaces.cli.commands import Answer, find_project
 
-Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _KEYS = "a accept, e edit, r reject, s skip, q quit"
 _PROJECT_KEYS = "a same project, r different projects, s skip, q quit"
 
 
-def run(keep: Keep, arguments: Namespace, show: Print) -> int:
-    project = keep.project_named(arguments.project) if arguments.project else None
+def review(keep: Keep, arguments: Namespace) -> Answer | int:
+    project = find_project(keep, arguments) or None
     edit = (arguments.edit[0], arguments.edit[1]) if arguments.edit else None
     decided = bool(arguments.accept or arguments.reject or edit or arguments.accept_all is not None)
     if not decided and not arguments.json and sys.stdin.isatty() and sys.stdout.isatty():
-        return _walk(keep, project)
+        return _decide_one_by_one(keep, project)
     made = keep.review(
         project=project, accept=arguments.accept, reject=arguments.reject, edit=edit, accept_all=arguments.accept_all
     )
-    show(arguments, made, lambda made: _describe(made) if decided else _listed(made))
-    return 0
+    return Answer(made, _describe_decided if decided else _describe_inbox)
 
 
-def _describe(made: dict[str, Any]) -> str:
+def _describe_decided(made: dict[str, Any]) -> str:
     left = text.counted(len(made["items"]), "item")
     return f"{len(made['accepted'])} accepted, {len(made['rejected'])} rejected; {left} left in the inbox."
 
 
-def _listed(made: dict[str, Any]) -> str:
+def _describe_inbox(made: dict[str, Any]) -> str:
     if not made["items"]:
         return "The inbox is empty."
-    blocks = [_item(one) for one in made["items"]]
+    blocks = [_describe_item(one) for one in made["items"]]
     return "\n\n".join([*blocks, "Decide with: dreamkeep review --accept ID, --reject ID or --edit ID TEXT"])
 
 
-def _item(one: dict[str, Any]) -> str:
+def _describe_item(one: dict[str, Any]) -> str:
     if one["type"] == "project":
         seen = f"  {text.line(one['session'])} {one['seq']}" if one["session"] else ""
         asked = f"Same project? {text.line(one['from'])} and {text.line(one['into'])}"
@@ -50,10 +48,10 @@ def _item(one: dict[str, Any]) -> str:
     project = text.line(one["project"]) or "all projects"
     lines = [f"{one['id']}  {one['kind']}, for {project}", f"  {text.line(one['text'])}"]
     lines += [f"  why it needs a review: {text.line(one['why'])}"] if one["why"] else []
-    return "\n".join([*lines, *(f"  {_quote(quote)}" for quote in one["evidence"])])
+    return "\n".join([*lines, *(f"  {_describe_quote(quote)}" for quote in one["evidence"])])
 
 
-def _quote(quote: dict[str, Any]) -> str:
+def _describe_quote(quote: dict[str, Any]) -> str:
     known = [str(quote[key]) for key in ("author", "origin") if quote.get(key)]
     by = f" ({text.line(', '.join(known))})" if known else ""
     words = f": “{text.line(quote['quote'])}”" if quote["quote"] else ""
@@ -63,15 +61,15 @@ def _quote(quote: dict[str, Any]) -> str:
 # -- on a terminal
 
 
-def _walk(keep: Keep, project: str | None) -> int:
+def _decide_one_by_one(keep: Keep, project: str | None) -> int:
     items = keep.review(project=project)["items"]
     if not items:
         text.out("The inbox is empty.")
         return 0
     done: Counter[str] = Counter()
     for n, one in enumerate(items, 1):
-        text.out(f"\n{n} of {len(items)}\n{_item(one)}\n{_PROJECT_KEYS if one['type'] == 'project' else _KEYS}")
-        key = _answer(keep, one)
+        text.out(f"\n{n} of {len(items)}\n{_describe_item(one)}\n{_PROJECT_KEYS if one['type'] == 'project' else _KEYS}")
+        key = _ask(keep, one)
         if key == "q":
             break
         done[key] += 1
@@ -80,7 +78,7 @@ def _walk(keep: Keep, project: str | None) -> int:
     return 0
 
 
-def _answer(keep: Keep, one: dict[str, Any]) -> str:
+def _ask(keep: Keep, one: dict[str, Any]) -> str:
     """The key by which the item was decided. What can't be done is told, and asked again."""
     while True:
         key = _read_key()

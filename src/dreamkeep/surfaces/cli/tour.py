@@ -16,6 +16,9 @@ from typing import TextIO, cast
 
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
+from dreamkeep.surfaces.cli.capture import describe_ingested, show_outcomes
+from dreamkeep.surfaces.cli.commands import run_verb
+from dreamkeep.surfaces.cli.parser import parser
 from dreamkeep.verbs.standalone import mask_secrets
 from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 
@@ -73,12 +76,9 @@ def _say(head: str, more: str = "") -> None:
 
 def _do(tour: Tour, *words: str) -> int:
     """One verb of the command line, as it would be typed."""
-    from dreamkeep.surfaces.cli import verbs
-    from dreamkeep.surfaces.cli.parser import parser
-
     print(f"$ dreamkeep {mask_secrets(shlex.join(words))}", flush=True)
     home = ("--home", tour.home) if tour.home is not None and words[0] in _TAKES_HOME else ()
-    return verbs.act(tour.keep, parser().parse_args([*words, *home]))
+    return run_verb(tour.keep, parser().parse_args([*words, *home]))
 
 
 # -- the sample
@@ -202,11 +202,8 @@ def _asked(texts: Sequence[str]) -> list[str]:
 
 
 def _take_in(tour: Tour) -> None:
-    from dreamkeep.surfaces.cli import verbs
-
     print("$ dreamkeep ingest", flush=True)
-    text.out(text.ingested(tour.keep.masked(verbs.ingested(list(take_in(tour))))))
-    tour.keep.catch_up()
+    text.out(describe_ingested(tour.keep.masked(show_outcomes(list(take_in(tour))))))
 
 
 def _next(tour: Tour) -> None:

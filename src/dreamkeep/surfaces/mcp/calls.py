@@ -128,7 +128,7 @@ def _search(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     hits = keep.search(given["query"], limit=given["limit"], **chosen)
     if not hits and "project" in chosen:
         _known_project(keep, given["project"], chosen["project"])
-    return ToolOutcome(keep.outward({"hits": [_hit(hit) for hit in hits]}, longest=SHORT))
+    return ToolOutcome(keep.outward({"hits": [hit.as_json() for hit in hits]}, longest=SHORT))
 
 
 def _known_project(keep: Keep, said: str, project: str) -> None:
@@ -144,13 +144,6 @@ def _known_project(keep: Keep, said: str, project: str) -> None:
         where="project",
         next=f"Leave it out, or give the path of its folder or its name: {', '.join(alike[:10])}.",
     )
-
-
-def _hit(hit: Any) -> dict[str, Any]:
-    """As `search --json` has it. What is empty is left out, but for what the contract names."""
-    shown = {**hit._asdict(), "seq": f"{hit.seq}.{hit.n}" if hit.n else hit.seq}
-    del shown["n"]
-    return {key: value for key, value in shown.items() if value != "" or key in ("session", "text", "project")}
 
 
 def _pack(keep: Keep, given: dict[str, Any]) -> ToolOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import rfc3339
@@ -37,6 +37,12 @@ class Hit(NamedTuple):
     role: str = ""
     mark: str = ""
     superseded_by: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """What is empty is left out, but for what the contract names."""
+        shown = {**self._asdict(), "seq": f"{self.seq}.{self.n}" if self.n else self.seq}
+        del shown["n"]
+        return {key: value for key, value in shown.items() if value != "" or key in ("session", "text", "project")}
 
 
 def search(
