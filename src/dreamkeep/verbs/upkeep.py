@@ -17,29 +17,53 @@ if TYPE_CHECKING:
 
 #: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
 _EMBEDDED_AT_ONCE = 20_000
+#: `status` describes so many running sessions.
+_RUNNING_SHOWN = 20
 #: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
 _WORTH_COMPRESSING = 64 << 10
 
 
 def status(context: KeepContext) -> dict[str, Any]:
-    from dreamkeep.verbs import views
+    """Everything that `dreamkeep status` says. The command line prints it in `surfaces/cli/upkeep.py`."""
     from dreamkeep.verbs.memory.notes import count_notes
 
-    off = context.is_off()
-    now = rfc3339(context.host.now())
-    answer = context.ask(lambda store: views.show_status(context.root, context.exists(), off, store, context.is_alive, now))
     disk = measure_room(context)
-    limits = {
+    return {
+        "keep": context.root,
+        "exists": context.exists(),
+        "off": context.is_off(),
+        **context.ask(partial(_count_indexed, context)),
+        "notes": count_notes(context),
+        "backend": context.config["dream.backend"],
+        "strays": len(context.strays),
         "quota": measure_use(context),
         "disk": disk if disk["short"] else None,
         "paused": list_paused_sources(context),
     }
-    more = {
-        "notes": count_notes(context),
-        "backend": context.config["dream.backend"],
-        "strays": len(context.strays),
-    }
-    return {**answer, **more, **limits}
+
+
+def _count_indexed(context: KeepContext, store: Store) -> dict[str, Any]:
+    """The part of `status` that the index knows, all of one moment."""
+    from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, view_turn
+    from dreamkeep.verbs.views import show_running
+
+    now = rfc3339(context.host.now())
+    with store.reading():
+        counts = store.counts()
+        unsettled = [(session, view_turn(turn, context.is_alive).state) for session, turn in store.unsettled()]
+        running = [session for session, state in unsettled if state in (SUBMITTED, STARTED)]
+        shown = list(dict.fromkeys(running))[:_RUNNING_SHOWN]
+        return {
+            "sessions": counts.sessions,
+            "turns": counts.turns,
+            "messages": counts.messages,
+            "bytes": counts.bytes,
+            "turns_running": len(running),
+            "turns_interrupted": sum(state == INTERRUPTED for _, state in unsettled),
+            "live": [show_running(store, session, context.is_alive, now) for session in shown],
+            "faults": counts.faults,
+            "deleted": len(store.tombstones()),
+        }
 
 
 def reindex(context: KeepContext, *, from_zero: bool = False, progress: Progress | None = None) -> Built:

@@ -11,13 +11,12 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import ENDED, Summary
-from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, TurnView, view_turn
+from dreamkeep.session.turns import STARTED, SUBMITTED, TurnView, view_turn
 
 if TYPE_CHECKING:
     from dreamkeep.session.compactions.segments import View
 
 Alive = Callable[[str], bool]
-_LIVE_SHOWN = 20
 #: What else a captured session says of itself.
 _ABOUT = ("branch", "model", "version")
 
@@ -144,7 +143,7 @@ def show_fault(f: JournalDefect) -> dict[str, Any]:
     return {**f._asdict(), "missing": [list(span) for span in f.missing]}
 
 
-def _show_running(store: Store, session_id: str, alive: Alive, now: str) -> dict[str, Any]:
+def show_running(store: Store, session_id: str, alive: Alive, now: str) -> dict[str, Any]:
     import json
 
     summary = store.session(session_id)
@@ -152,29 +151,3 @@ def _show_running(store: Store, session_id: str, alive: Alive, now: str) -> dict
     turns = [view_turn(t, alive) for t in store.turns(session_id)]
     view = _fold_view(store, summary, json.loads(store.state(session_id)), alive, now)
     return {"session": session_id, "title": summary.title, **_show_live(view, turns, alive)}
-
-
-def show_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
-    with store.reading():
-        return _count_status(root, exists, off, store, alive, now)
-
-
-def _count_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
-    counts = store.counts()
-    waiting = [(session_id, view_turn(t, alive)) for session_id, t in store.unsettled()]
-    interrupted = sum(t.state == INTERRUPTED for _, t in waiting)
-    running = dict.fromkeys(session_id for session_id, t in waiting if t.state in (SUBMITTED, STARTED))
-    return {
-        "keep": root,
-        "exists": exists,
-        "off": off,
-        "sessions": counts.sessions,
-        "turns": counts.turns,
-        "messages": counts.messages,
-        "bytes": counts.bytes,
-        "turns_running": sum(t.state in (SUBMITTED, STARTED) for _, t in waiting),
-        "turns_interrupted": interrupted,
-        "live": [_show_running(store, session_id, alive, now) for session_id in list(running)[:_LIVE_SHOWN]],
-        "faults": counts.faults,
-        "deleted": len(store.tombstones()),
-    }
