@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from dreamkeep import Keep
+from tests.helpers.cli import Cli, Ran
 
 # What an attack counted is printed at the end. pytest must know these hooks before it starts its workers.
 from .attack.counts import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown  # noqa: F401
@@ -62,18 +61,8 @@ def keep(root: str) -> Iterator[Keep]:
         yield opened
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 @pytest.fixture
-def cli(root: str) -> Callable[..., Ran]:
+def cli(root: str) -> Cli:
     """The command line as a user has it: another process."""
 
     def run(*words: str, environment: dict[str, str] | None = None) -> Ran:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dreamkeep.surfaces.cli.parser import VERBS, parser
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 
 PROJECT = "example.org/you/toolshed"
 SESSION = "claude:e07d3b52-91c4-4a0e-b6f8-1c5a2d9e4004"

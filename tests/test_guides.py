@@ -18,7 +18,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli.parser import parser
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -21,7 +21,7 @@ from dreamkeep.capture import hook
 from dreamkeep.capture.hooks import spool
 from dreamkeep.capture.setup.offer import setup_of
 from dreamkeep.surfaces.mcp.tools import TOOLS
-from tests.surfaces.test_cli import Cli
+from tests.helpers.cli import Cli
 
 ROOT = Path(__file__).parent.parent
 PLUGIN, GEMINI = ROOT / "plugins" / "dreamkeep", ROOT / "plugins" / "gemini"

@@ -22,11 +22,11 @@ from dreamkeep import Keep
 from dreamkeep.surfaces.cli import main
 from dreamkeep.surfaces.cli.parser import parser
 from dreamkeep.surfaces.mcp.tools import TOOLS as MCP_TOOLS
+from tests.helpers.hooked_agent import Agent
 from tests.helpers.mcp_talk import address, call, wire
 from tests.helpers.model_server import item, serving
 from tests.helpers.scanners import forms
 from tests.helpers.secrets import Planted, planted, said
-from tests.recall.test_pack import Agent
 
 #: Each with the secrets that may not be seen. Of each sentence one is enough: another test has them all.
 FORMS = [

@@ -15,7 +15,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.errors import Refused
-from tests.surfaces.test_terminal import odd
+from tests.helpers.terminal import control_characters
 
 from .conftest import Count
 from .world import World
@@ -145,7 +145,7 @@ def test_hostile_words_stay_words(world: World, chance: random.Random, count: Co
     written = page.read_bytes().decode()
     packs = [world.run("pack", "--project", project, *more, "--json").json["text"] for more in ([], ["--query", MARK])]
     shown = [world.run(*words).out for words in _commands(world, project)]
-    controls = sum(len(odd(text)) for text in shown)
+    controls = sum(len(control_characters(text)) for text in shown)
     notes = [one["text"] for one in world.run("notes", "--state", "all", "--json").json["notes"]]
     escaped = [line for text in (written, *packs) for line in breaks_out(text, notes)]
     fences = [_fences(text) for text in packs] + [_fences(written)]

@@ -11,8 +11,8 @@ from typing import Any
 
 from dreamkeep import Keep
 from tests.agents.described import described
-from tests.conftest import Ran
 from tests.helpers.agent_samples import AGENTS, load_generator
+from tests.helpers.cli import Ran
 
 PATIENCE_S = 240.0
 

@@ -18,8 +18,8 @@ from dreamkeep import Keep
 from dreamkeep.host import RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import claude, codex
-from tests.conftest import Ran
 from tests.helpers.claude_home import SID, home_with, record
+from tests.helpers.cli import Ran
 
 WAIT_S = 30.0
 

@@ -35,9 +35,9 @@ from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
 from tests.agents.hermes_webui import said as web_said
 from tests.agents.webui_home import Web
-from tests.conftest import Ran
 from tests.helpers.agent_samples import load_generator
 from tests.helpers.claude_home import SID, home_with, ingest, record
+from tests.helpers.cli import Ran
 from tests.helpers.hook_calls import HookCalls
 from tests.helpers.leaks import every_byte, leaks
 from tests.helpers.secrets import INNOCENT, Planted, planted

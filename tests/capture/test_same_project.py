@@ -16,8 +16,8 @@ from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.session.folders import LINK, PUSH, REMOTE, WORKTREE, printed_remotes
-from tests.conftest import Ran
 from tests.helpers.claude_home import Transcripts
+from tests.helpers.cli import Ran
 
 HERE = os.uname().nodename
 

@@ -15,7 +15,7 @@ from dreamkeep import Keep
 from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.verbs.dream.dreams import open_dreaming
-from tests.surfaces.test_cli import Cli
+from tests.helpers.cli import Cli
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from dreamkeep.dream.consolidate.known_files import (
 from dreamkeep.dream.pages.promote import with_item
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
-from tests.conftest import Ran
 from tests.helpers.answering import Reader, dream, item
+from tests.helpers.cli import Ran
 
 FILE = """# Our shed
 

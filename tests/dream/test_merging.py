@@ -14,8 +14,8 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.dream.backends.model.merging import nearest
-from tests.conftest import Ran
 from tests.helpers.answering import Reader, dream, item
+from tests.helpers.cli import Ran
 
 #: A decision, the note of it, what was said later in three phrasings, and the note of that.
 STORY = {

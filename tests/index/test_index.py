@@ -24,7 +24,7 @@ from dreamkeep.index import build, part_fingerprints
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.writers import JournalWriters
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.journals import part
 
 

@@ -24,7 +24,7 @@ import zstandard
 from dreamkeep import Keep
 from dreamkeep.host import RealHost
 from dreamkeep.index.sqlite import VERSION, SqliteStore
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.paths import TESTS
 
 DATA = TESTS / "data"

@@ -16,7 +16,7 @@ from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory.memory import Memory, fold
 from dreamkeep.memory.project import add_renaming
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 
 NAMES = st.sampled_from(["a", "b", "c", "d", ""])
 

@@ -18,9 +18,9 @@ from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost
-from tests.conftest import Ran
 from tests.helpers.answering import Reader, dream, item
 from tests.helpers.claude_home import Transcripts
+from tests.helpers.cli import Ran
 
 SAID = "A. And please name the tables in the singular, everywhere"
 A = item("Summaries are made at commit time.", "A.", strength="maybe")

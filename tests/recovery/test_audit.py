@@ -33,8 +33,8 @@ from dreamkeep.recovery.audit.audit import AuditReport, audit
 from dreamkeep.recovery.audit.journal_faults import make_fault
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.upkeep import describe_audit
-from tests.conftest import Ran
 from tests.helpers.claude_home import home_with, record
+from tests.helpers.cli import Ran
 from tests.helpers.hosts import Noticing, Watching
 from tests.helpers.journals import part
 from tests.recovery.test_audit_sources import tree

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from dreamkeep.recovery.audit import dreams as audit_dream
 from dreamkeep.recovery.faults import CLASSES, NOTICES
 from dreamkeep.recovery.repair import dreams as mend_dream
 from dreamkeep.recovery.repair import repair
-from tests.conftest import Ran
 from tests.dream.test_publish import RULES, Prompts, page_of, say
+from tests.helpers.cli import Cli
 from tests.helpers.faults import Dying, PowerCut
 from tests.recovery.test_delete import holding
 from tests.recovery.test_repair import PAGE, looks
 
 HOST = RealHost()
-Cli = Callable[..., Ran]
+
 #: What is no truth, or only a hint: views, locks, and the lengths of locks.
 VIEWS = ("state", "index.sqlite", "packs")
 

@@ -26,7 +26,7 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import audit
 from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.hosts import Noticing, Watching
 from tests.recovery.test_repair import World, looks, world
 

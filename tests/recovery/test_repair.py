@@ -38,7 +38,7 @@ from dreamkeep.recovery.repair import repair
 from dreamkeep.recovery.repair.context import PlanContext
 from dreamkeep.recovery.repair.ledger import Ledger, repair_ids
 from dreamkeep.recovery.repair.undo import undo as take_back
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.faults import Dying, FragileHost, PowerCut, cut_at_every_step
 from tests.paths import ROOT
 

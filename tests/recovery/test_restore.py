@@ -36,8 +36,8 @@ from tests.agents.described import described
 from tests.agents.hermes import Hermes
 from tests.agents.suite import files_held as held
 from tests.agents.suite import tree
-from tests.conftest import Ran
 from tests.helpers.agent_samples import REAL_TRANSCRIPTS, load_generator
+from tests.helpers.cli import Ran
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 
 HOST = RealHost()

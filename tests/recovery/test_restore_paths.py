@@ -32,7 +32,7 @@ from dreamkeep.recovery.restore.places import Home, is_agent_path
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.suite import tree
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.recovery.test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of
 
 HOST = RealHost()

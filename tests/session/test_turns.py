@@ -18,7 +18,7 @@ from dreamkeep.errors import NotDurable, Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.session.turns import TurnView, step, view_turn
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.faults import FragileHost, PowerCut
 
 

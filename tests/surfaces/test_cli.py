@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,8 @@ import pytest
 from dreamkeep import Keep, __version__
 from dreamkeep.journal.places import folder_of
 from dreamkeep.surfaces.cli import parser
-from tests.conftest import Ran
+from tests.helpers.cli import Cli, Ran
 from tests.helpers.journals import part
-
-Cli = Callable[..., Ran]
 
 
 @pytest.fixture

@@ -6,16 +6,13 @@ import argparse
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dreamkeep.surfaces.cli import manual
 from dreamkeep.surfaces.cli.parser import parser
-from tests.conftest import Ran
-
-Cli = Callable[..., Ran]
+from tests.helpers.cli import Cli
 
 
 def verbs() -> dict[str, argparse.ArgumentParser]:

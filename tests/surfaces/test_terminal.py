@@ -16,6 +16,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli import look, text
+from tests.helpers.terminal import control_characters
 
 HOSTILE = "\x1b]0;owned\x07 \x9b31m \x1b[2J\x1b[31mred \u202eevil \x08\x7f pelican"
 #: What a terminal may be told by us, and nothing else.
@@ -48,10 +49,6 @@ def piped(keep: str, *words: str, **around: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **around}, timeout=60)
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr
-
-
-def odd(said: str) -> list[str]:
-    return sorted({c for c in said if c not in "\n\t" and not c.isprintable()})
 
 
 @pytest.fixture
@@ -92,8 +89,8 @@ def test_nothing_that_was_captured_is_obeyed_by_a_terminal(hostile: dict[str, st
     ]
     around = {"HOME": str(tmp_path), "DREAMKEEP_DREAM_AUTO": "false"}
     for words in commands:
-        assert odd(piped(root, *words, **around)) == [], words
-        assert odd(OURS.sub("", on_terminal(root, *words, around=around))) == [], words
+        assert control_characters(piped(root, *words, **around)) == [], words
+        assert control_characters(OURS.sub("", on_terminal(root, *words, around=around))) == [], words
 
 
 def test_raw_bytes_go_into_a_pipe_as_they_are_and_are_only_shown_on_a_terminal(keep: Keep, root: str, tmp_path: Path) -> None:
@@ -104,7 +101,7 @@ def test_raw_bytes_go_into_a_pipe_as_they_are_and_are_only_shown_on_a_terminal(k
     list(keep.ingest(home=tmp_path))
     assert piped(root, "show", "claude:s", "--raw") == line
     shown = on_terminal(root, "show", "claude:s", "--raw")
-    assert odd(shown) == [] and "\\x9b31m" in shown
+    assert control_characters(shown) == [] and "\\x9b31m" in shown
 
 
 def test_colours_are_for_terminals_that_want_them(hostile: dict[str, str], root: str) -> None:

@@ -21,10 +21,10 @@ from dreamkeep.host import RealHost, Stat
 from dreamkeep.sample import recorded
 from dreamkeep.sample.recorded import Answer, lay_answers
 from tests.agents import claude
+from tests.helpers.cli import Cli
 from tests.helpers.tour_shown import FOLDER, in_readme, masked, tour
 from tests.planted.sample import INTO, made
 from tests.planted.written import WEEK, load, wrong_together, wrong_with
-from tests.surfaces.test_cli import Cli
 
 
 def tree(folder: Path) -> dict[str, str]:
