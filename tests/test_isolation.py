@@ -27,7 +27,7 @@ from dreamkeep.verbs.sessions import open_session
 from tests.agents import hermes
 from tests.helpers.claude_home import home_with, record
 from tests.helpers.journals import HOST, IDS, event, part, texts
-from tests.index.test_index import answers
+from tests.helpers.keep_answers import answers
 
 
 def folder(root: str, name: str) -> Path:

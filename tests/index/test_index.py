@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import stat
 import subprocess
@@ -26,6 +25,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.writers import JournalWriters
 from tests.helpers.cli import Ran
 from tests.helpers.journals import part
+from tests.helpers.keep_answers import answers
 
 
 def week(keep: Keep) -> None:
@@ -41,20 +41,6 @@ def week(keep: Keep) -> None:
     b.suspend("lunch")
     keep.session("gone").record("to be deleted")
     keep.delete("gone")
-
-
-def answers(keep: Keep) -> str:
-    """Every answer there is, as bytes."""
-    sessions = keep.sessions()
-    return json.dumps(
-        {
-            "sessions": [keep.as_json(s) for s in sessions],
-            "show": [keep.show(s.id) for s in sessions],
-            "search": [keep.search(q) for q in ("build", "odd", "x", "lock OR file", "it passes")],
-            "status": {**keep.status(), "turns_running": 0, "turns_interrupted": 0},
-        },
-        sort_keys=True,
-    )
 
 
 @pytest.fixture
