@@ -18,11 +18,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from dreamkeep.errors import Busy, Unsupported
 
 if os.name == "nt":
-    raise Unsupported(
-        "dreamkeep needs POSIX file locks, which Windows lacks",
-        where=sys.platform,
-        next="Run it inside WSL.",
-    )
+    raise Unsupported("dreamkeep needs POSIX file locks, which Windows lacks", where=sys.platform, next="Run it inside WSL.")
 
 import fcntl
 

@@ -138,12 +138,7 @@ def drain(context: KeepContext, *, also_off: bool = False) -> dict[str, Any]:
         return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
     exclude = context.config["capture.exclude"]
     done = drain(
-        context.host,
-        context.root,
-        context.journals(),
-        context.ids,
-        exclude=exclude,
-        read_source=partial(_read_source, context),
+        context.host, context.root, context.journals(), context.ids, exclude=exclude, read_source=partial(_read_source, context)
     )
     if done.sessions:
         render_packs(context, done.compacting)
@@ -231,12 +226,7 @@ def open_ingest(context: KeepContext, again: bool = False) -> Ingest:
     from dreamkeep.capture.ingest import Ingest
 
     return Ingest(
-        context.host,
-        context.root,
-        context.journals(),
-        context.ids,
-        exclude=context.config["capture.exclude"],
-        again=again,
+        context.host, context.root, context.journals(), context.ids, exclude=context.config["capture.exclude"], again=again
     )
 
 

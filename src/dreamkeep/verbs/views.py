@@ -71,9 +71,7 @@ def _show_live(view: View, turns: list[TurnView], alive: Alive) -> dict[str, Any
     running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
     owners = [view.owner, *(t.owner for t in running)]
     return live(
-        view,
-        owner_alive=any(owner and alive(owner) for owner in owners),
-        active_turn=running[-1].id if running else None,
+        view, owner_alive=any(owner and alive(owner) for owner in owners), active_turn=running[-1].id if running else None
     )
 
 

@@ -94,9 +94,7 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     _say(_CAPTURE)
     _take_in(tour)
     _do(tour, "sessions")
-    _say(
-        "2. Recovery: the power fails. Half of Monday's transcript is now NUL bytes, and its agent has deleted Wednesday's.",
-    )
+    _say("2. Recovery: the power fails. Half of Monday's transcript is now NUL bytes, and its agent has deleted Wednesday's.")
     mishap(tour)
     _do(tour, "audit")
     _do(tour, "restore", GONE, "--to", GONE_FROM)

@@ -230,17 +230,7 @@ def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int 
 
         mark_over(context.host, context.root, context.journals(), context.ids, run)
 
-    return Dreaming(
-        context.host,
-        context.root,
-        append,
-        context.ids,
-        ask,
-        settings,
-        forget,
-        None if look else context.glance,
-        end,
-    )
+    return Dreaming(context.host, context.root, append, context.ids, ask, settings, forget, None if look else context.glance, end)
 
 
 def _report_dry_run(context: KeepContext, scope: Scope) -> dict[str, Any]:

@@ -342,10 +342,7 @@ def _accept_reworded(context: KeepContext, memory: Memory, found: Note, text: st
     bodies.append((Kind.INSIGHT_CONFIRMED, {**_describe_note(found), "id": last, "reason": why, "note": found.id}))
     accepted = [Event(context.ids.new(), kind, at, body) for kind, body in bodies]
     edited = Event(
-        context.ids.new(),
-        Kind.NOTE_EDITED,
-        at,
-        {**_describe_note(found), "text": text, "was": found.text, "reason": why},
+        context.ids.new(), Kind.NOTE_EDITED, at, {**_describe_note(found), "text": text, "was": found.text, "reason": why}
     )
     context.journals().append("", [*accepted, *_add_consequences(context, edited, found.id, accepted)])
 
