@@ -9,16 +9,16 @@ from typing import Any
 
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer, tapped_command
+from dreamkeep.surfaces.cli.commands import VerbAnswer, tapped_command
 
 
-def ingest(keep: Keep, arguments: Namespace) -> Answer:
+def ingest(keep: Keep, arguments: Namespace) -> VerbAnswer:
     progress = text.ProgressLine("importing", always=True)
     found = list(
         keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
     )
     data = {**show_outcomes(found), "projects": list(keep.corrected)}
-    return Answer(data, describe_ingested, 1 if data["totals"]["failed"] or data["totals"]["paused"] else 0)
+    return VerbAnswer(data, describe_ingested, 1 if data["totals"]["failed"] or data["totals"]["paused"] else 0)
 
 
 def show_outcomes(found: list[Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def tap(keep: Keep, arguments: Namespace) -> int:
     return keep.tap(tapped_command(arguments), agent=arguments.agent)
 
 
-def init(keep: Keep, arguments: Namespace) -> Answer:
+def init(keep: Keep, arguments: Namespace) -> VerbAnswer:
     changes = keep.init(
         agents=arguments.agent,
         home=arguments.home,
@@ -99,7 +99,7 @@ def init(keep: Keep, arguments: Namespace) -> Answer:
     if changes and not arguments.uninstall:
         data["model"] = {"backend": keep.config["dream.backend"], "found": keep.models_at_hand()}
     refused = any(change["action"] in ("refused", "failed") for change in changes)
-    return Answer(data, _describe_changes, 1 if refused else 0)
+    return VerbAnswer(data, _describe_changes, 1 if refused else 0)
 
 
 def _describe_changes(data: dict[str, Any]) -> str:
@@ -120,13 +120,13 @@ def _hint_at_models(told: dict[str, Any] | None) -> list[str]:
     return [f"A model would get more out of your sessions{found}. See: dreamkeep model"]
 
 
-def drain(keep: Keep, arguments: Namespace) -> Answer:
+def drain(keep: Keep, arguments: Namespace) -> VerbAnswer:
     data = keep.drain()
     for problem in data["problems"]:
         text.complain(problem)  # a detached drainer has nothing but this
     if data["sessions"]:
         keep.start_dream()
-    return Answer(data, _describe_drained, 1 if data["problems"] else 0)
+    return VerbAnswer(data, _describe_drained, 1 if data["problems"] else 0)
 
 
 def _describe_drained(data: dict[str, Any]) -> str:

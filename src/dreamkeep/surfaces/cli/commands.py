@@ -1,7 +1,7 @@
 """Runs a verb: opens the keep, calls the verb's function, prints its answer, gives the exit code.
 
-A verb's function (`parser.VERBS` names it) is given the keep and the arguments. It calls one verb of `Keep` and returns an
-`Answer`. One that prints while it runs, such as `watch`, returns its exit code instead.
+A verb's function (`parser.VERBS` names it) is given the keep and the arguments. It calls one verb of `Keep` and returns a
+`VerbAnswer`. One that prints while it runs, such as `watch`, returns its exit code instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _USES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-class Answer(NamedTuple):
+class VerbAnswer(NamedTuple):
     """`data` is what --json prints. `describe` makes the text for people from it."""
 
     data: Any
@@ -76,7 +76,7 @@ def run_verb(keep: Keep, arguments: Namespace) -> int:
     from importlib import import_module
 
     module, _, function = next(verb.run for verb in VERBS if verb.name == arguments.verb).partition(".")
-    answer: Answer | int = getattr(import_module(f"dreamkeep.surfaces.cli.{module}"), function)(keep, arguments)
+    answer: VerbAnswer | int = getattr(import_module(f"dreamkeep.surfaces.cli.{module}"), function)(keep, arguments)
     if isinstance(answer, int):
         return answer
     data = keep.masked(answer.data)

@@ -8,25 +8,25 @@ from typing import Any
 from dreamkeep.errors import BadUsage
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer, check_used
+from dreamkeep.surfaces.cli.commands import VerbAnswer, check_used
 
 
-def dream(keep: Keep, arguments: Namespace) -> Answer:
+def dream(keep: Keep, arguments: Namespace) -> VerbAnswer:
     check_used(arguments)
     if arguments.act == "status":
-        return Answer(keep.dream_status(), describe_status)
+        return VerbAnswer(keep.dream_status(), describe_status)
     if arguments.act == "history":
-        return Answer({"runs": keep.dream_history()[: arguments.limit]}, _describe_history)
+        return VerbAnswer({"runs": keep.dream_history()[: arguments.limit]}, _describe_history)
     if arguments.act == "why":
-        return Answer(keep.dream_why(_require(arguments.what, "no note given")), describe_why)
+        return VerbAnswer(keep.dream_why(_require(arguments.what, "no note given")), describe_why)
     if arguments.act == "undo":
-        return Answer(keep.dream_undo(_require(arguments.what, "no run given")), _describe_undone)
+        return VerbAnswer(keep.dream_undo(_require(arguments.what, "no run given")), _describe_undone)
     if arguments.export or arguments.imported:
         return _exchange(keep, arguments)
     return _run(keep, arguments)
 
 
-def _run(keep: Keep, arguments: Namespace) -> Answer:
+def _run(keep: Keep, arguments: Namespace) -> VerbAnswer:
     made = keep.dream(
         if_due=arguments.if_due,
         dry_run=arguments.dry_run,
@@ -46,10 +46,10 @@ def _run(keep: Keep, arguments: Namespace) -> Answer:
             text.complain(made["unanswered"])
     unwritten = any(one["problem"] for one in made.get("pages", ()))
     code = 4 if made["lock"] == "busy" else 1 if made["failed"] or made.get("unanswered") or unwritten else 0
-    return Answer(made, lambda made: _describe_report(made, named=bool(arguments.session)), code)
+    return VerbAnswer(made, lambda made: _describe_report(made, named=bool(arguments.session)), code)
 
 
-def _exchange(keep: Keep, arguments: Namespace) -> Answer:
+def _exchange(keep: Keep, arguments: Namespace) -> VerbAnswer:
     """Requests to files, or answers from them."""
     chosen = arguments.imported and (arguments.session or arguments.limit or arguments.again or arguments.since)
     if arguments.if_due or arguments.backend or arguments.with_model or chosen:
@@ -57,15 +57,15 @@ def _exchange(keep: Keep, arguments: Namespace) -> Answer:
         raise BadUsage(f"{flag} asks no model itself", where=flag, next="Leave the other flags out. Nothing was done.")
     if arguments.export:
         chosen = {name: getattr(arguments, name) for name in ("limit", "again", "since")}
-        return Answer(keep.dream_export(arguments.export, sessions=arguments.session, **chosen), _describe_exported)
+        return VerbAnswer(keep.dream_export(arguments.export, sessions=arguments.session, **chosen), _describe_exported)
     made = keep.dream_import(arguments.imported)
     code = 4 if made["lock"] == "busy" else 1 if made["failed"] or made["requests"] or made["problems"] else 0
-    return Answer(made, _describe_imported, code)
+    return VerbAnswer(made, _describe_imported, code)
 
 
-def hygiene(keep: Keep, arguments: Namespace) -> Answer:
+def hygiene(keep: Keep, arguments: Namespace) -> VerbAnswer:
     done = keep.hygiene()
-    return Answer(done, _describe_hygiene, 1 if done["failed"] else 0)
+    return VerbAnswer(done, _describe_hygiene, 1 if done["failed"] else 0)
 
 
 def _describe_undone(done: dict[str, Any]) -> str:

@@ -8,21 +8,21 @@ from typing import Any
 from dreamkeep.errors import BadUsage
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer
+from dreamkeep.surfaces.cli.commands import VerbAnswer
 
 
-def model(keep: Keep, arguments: Namespace) -> Answer:
+def model(keep: Keep, arguments: Namespace) -> VerbAnswer:
     if arguments.act == "use":
         if not arguments.what:
             raise BadUsage("no model given", where="model use", next="`dreamkeep model` lists the choices.")
         if not arguments.json:
             text.out("\n".join(_describe_cost(keep.model())))  # before anything changes
-        return Answer(keep.model_use(arguments.what), _describe_chosen)
+        return VerbAnswer(keep.model_use(arguments.what), _describe_chosen)
     if arguments.what:
         raise BadUsage(f"`model {arguments.act}` takes no argument", where="model", next="Leave it out. Nothing was done.")
     if arguments.act == "off":
-        return Answer(keep.model_off(), lambda data: "Dreams use rules, offline, and ask no model.")
-    return Answer(keep.model(), _describe_choices)
+        return VerbAnswer(keep.model_off(), lambda data: "Dreams use rules, offline, and ask no model.")
+    return VerbAnswer(keep.model(), _describe_choices)
 
 
 def _describe_choices(told: dict[str, Any]) -> str:

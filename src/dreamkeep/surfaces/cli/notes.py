@@ -9,16 +9,16 @@ from typing import Any
 from dreamkeep.errors import BadUsage
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer, check_used, find_project
+from dreamkeep.surfaces.cli.commands import VerbAnswer, check_used, find_project
 
 
-def notes(keep: Keep, arguments: Namespace) -> Answer:
+def notes(keep: Keep, arguments: Namespace) -> VerbAnswer:
     state = None if arguments.state == "all" else arguments.state
     project = find_project(keep, arguments)
     found = keep.notes(kind=arguments.kind, state=state, project=project)
     if not found:
-        return Answer({"notes": []}, lambda data: _explain_no_notes(keep, arguments, project))
-    return Answer({"notes": found}, lambda data: "\n".join(map(_describe_note, data["notes"])))
+        return VerbAnswer({"notes": []}, lambda data: _explain_no_notes(keep, arguments, project))
+    return VerbAnswer({"notes": found}, lambda data: "\n".join(map(_describe_note, data["notes"])))
 
 
 def _explain_no_notes(keep: Keep, arguments: Namespace, project: str | None) -> str:
@@ -51,18 +51,18 @@ def _describe_note(one: dict[str, Any]) -> str:
     return f"{pin} {one['id']}  {one['kind']}{state}: {text.line(one['text'])}"
 
 
-def note(keep: Keep, arguments: Namespace) -> Answer:
+def note(keep: Keep, arguments: Namespace) -> VerbAnswer:
     check_used(arguments)
     if arguments.act == "add":
         kind = "preference" if arguments.kind is None else arguments.kind
         made = keep.note_add(arguments.what, kind=kind, project=find_project(keep, arguments) or "")
-        return Answer(made, _describe_note)
+        return VerbAnswer(made, _describe_note)
     if arguments.act == "promote":
         if not arguments.to:
             raise BadUsage("no file given", where="note promote", next="Name it: --to CLAUDE.md")
-        return Answer(keep.note_promote(arguments.what, arguments.to), _describe_promoted)
+        return VerbAnswer(keep.note_promote(arguments.what, arguments.to), _describe_promoted)
     changed = keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason)
-    return Answer(changed, _describe_note)
+    return VerbAnswer(changed, _describe_note)
 
 
 def _describe_promoted(one: dict[str, Any]) -> str:
@@ -70,9 +70,9 @@ def _describe_promoted(one: dict[str, Any]) -> str:
     return f"{one['id']} {said} {text.line(one['file'])}:{one['line']}. Pages now leave it out, unless it is pinned."
 
 
-def page(keep: Keep, arguments: Namespace) -> Answer:
+def page(keep: Keep, arguments: Namespace) -> VerbAnswer:
     done = keep.page(project=find_project(keep, arguments) or "", write=arguments.write)
-    return Answer(done, _describe_page, 1 if done.get("problem") else 0)
+    return VerbAnswer(done, _describe_page, 1 if done.get("problem") else 0)
 
 
 def _describe_page(done: dict[str, Any]) -> str:
@@ -90,10 +90,10 @@ def _describe_page(done: dict[str, Any]) -> str:
     return f"{said} {text.line(done['path'])} ({text.counted(done['notes'], 'note')}{edits}{left})"
 
 
-def tasks(keep: Keep, arguments: Namespace) -> Answer:
+def tasks(keep: Keep, arguments: Namespace) -> VerbAnswer:
     project = find_project(keep, arguments)
     found = {"tasks": keep.tasks(project=project)}
-    return Answer(found, lambda data: _explain_unknown_project(keep, project) or _describe_tasks(data))
+    return VerbAnswer(found, lambda data: _explain_unknown_project(keep, project) or _describe_tasks(data))
 
 
 def _describe_tasks(found: dict[str, Any]) -> str:
@@ -104,7 +104,7 @@ def _describe_tasks(found: dict[str, Any]) -> str:
     return text.table(rows)
 
 
-def task(keep: Keep, arguments: Namespace) -> Answer:
+def task(keep: Keep, arguments: Namespace) -> VerbAnswer:
     check_used(arguments)
     if arguments.act == "open":
         done = keep.task_open(arguments.what, project=find_project(keep, arguments) or "")
@@ -114,7 +114,7 @@ def task(keep: Keep, arguments: Namespace) -> Answer:
         done = keep.task_rename(arguments.what, arguments.title)
     else:
         done = keep.task_show(arguments.what)
-    return Answer(done, _describe_task)
+    return VerbAnswer(done, _describe_task)
 
 
 def _describe_task(one: dict[str, Any]) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import look, text
-from dreamkeep.surfaces.cli.commands import Answer, find_project
+from dreamkeep.surfaces.cli.commands import VerbAnswer, find_project
 
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _WIDTH = 300
 
 
-def search(keep: Keep, arguments: Namespace) -> Answer:
+def search(keep: Keep, arguments: Namespace) -> VerbAnswer:
     query = " ".join(arguments.query)
     found = keep.search(
         query,
@@ -27,7 +27,7 @@ def search(keep: Keep, arguments: Namespace) -> Answer:
         limit=arguments.limit,
     )
     data = {"hits": [hit.as_json() for hit in found]}
-    return Answer(data, lambda data: _describe_hits(data, query, keep), 0 if found else 1)
+    return VerbAnswer(data, lambda data: _describe_hits(data, query, keep), 0 if found else 1)
 
 
 def _describe_hits(data: dict[str, Any], query: str, keep: Keep) -> str:
@@ -62,9 +62,9 @@ def _highlight(said: str, query: str, keep: Keep) -> str:
     return "".join([*out, text.line(said[at:])])
 
 
-def pack(keep: Keep, arguments: Namespace) -> Answer:
+def pack(keep: Keep, arguments: Namespace) -> VerbAnswer:
     made = keep.pack(arguments.query, arguments.project, arguments.task, arguments.budget)
-    return Answer(made, _describe_pack, 0 if made["text"] else 1)
+    return VerbAnswer(made, _describe_pack, 0 if made["text"] else 1)
 
 
 def _describe_pack(made: dict[str, Any]) -> str:

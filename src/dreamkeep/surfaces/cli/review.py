@@ -10,13 +10,13 @@ from typing import Any
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer, find_project
+from dreamkeep.surfaces.cli.commands import VerbAnswer, find_project
 
 _KEYS = "a accept, e edit, r reject, s skip, q quit"
 _PROJECT_KEYS = "a same project, r different projects, s skip, q quit"
 
 
-def review(keep: Keep, arguments: Namespace) -> Answer | int:
+def review(keep: Keep, arguments: Namespace) -> VerbAnswer | int:
     project = find_project(keep, arguments) or None
     edit = (arguments.edit[0], arguments.edit[1]) if arguments.edit else None
     decided = bool(arguments.accept or arguments.reject or edit or arguments.accept_all is not None)
@@ -25,7 +25,7 @@ def review(keep: Keep, arguments: Namespace) -> Answer | int:
     made = keep.review(
         project=project, accept=arguments.accept, reject=arguments.reject, edit=edit, accept_all=arguments.accept_all
     )
-    return Answer(made, _describe_decided if decided else _describe_inbox)
+    return VerbAnswer(made, _describe_decided if decided else _describe_inbox)
 
 
 def _describe_decided(made: dict[str, Any]) -> str:

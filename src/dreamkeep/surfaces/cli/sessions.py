@@ -12,7 +12,7 @@ from typing import Any
 from dreamkeep.errors import BadUsage
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer, find_project
+from dreamkeep.surfaces.cli.commands import VerbAnswer, find_project
 from dreamkeep.surfaces.cli.look import paint
 
 _FOLLOW_EVERY_S = 0.5
@@ -21,9 +21,9 @@ _MARK_COLOURS = {"completed": "green", "failed": "red", "interrupted": "yellow"}
 _MARKS = {"completed": "✓", "failed": "✗", "cancelled": "–", "interrupted": "!", "started": "…", "submitted": "…", "open": "?"}
 
 
-def sessions(keep: Keep, arguments: Namespace) -> Answer:
+def sessions(keep: Keep, arguments: Namespace) -> VerbAnswer:
     found = keep.sessions(project=find_project(keep, arguments), agent=arguments.agent, limit=arguments.limit)
-    return Answer({"sessions": [keep.as_json(s) for s in found]}, _describe_sessions)
+    return VerbAnswer({"sessions": [keep.as_json(s) for s in found]}, _describe_sessions)
 
 
 def _describe_sessions(data: dict[str, Any]) -> str:
@@ -35,37 +35,37 @@ def _describe_sessions(data: dict[str, Any]) -> str:
     return text.table([head, *rows], _STATES)
 
 
-def end(keep: Keep, arguments: Namespace) -> Answer:
+def end(keep: Keep, arguments: Namespace) -> VerbAnswer:
     ended = keep.as_json(keep.end(arguments.session))
     keep.start_dream()
-    return Answer(ended, _describe_state)
+    return VerbAnswer(ended, _describe_state)
 
 
-def suspend(keep: Keep, arguments: Namespace) -> Answer:
-    return Answer(keep.as_json(keep.suspend(arguments.session)), _describe_state)
+def suspend(keep: Keep, arguments: Namespace) -> VerbAnswer:
+    return VerbAnswer(keep.as_json(keep.suspend(arguments.session)), _describe_state)
 
 
-def resume(keep: Keep, arguments: Namespace) -> Answer:
-    return Answer(keep.as_json(keep.resume(arguments.session)), _describe_state)
+def resume(keep: Keep, arguments: Namespace) -> VerbAnswer:
+    return VerbAnswer(keep.as_json(keep.resume(arguments.session)), _describe_state)
 
 
 def _describe_state(session: dict[str, Any]) -> str:
     return f"{session['id']} is {session['state']}."
 
 
-def delete(keep: Keep, arguments: Namespace) -> Answer:
+def delete(keep: Keep, arguments: Namespace) -> VerbAnswer:
     gone = [{**keep.as_json(one), "state": "deleted"} for one in keep.delete_all(arguments.session)]
     if len(arguments.session) == 1:
-        return Answer(gone[0], _describe_state)
-    return Answer({"sessions": gone}, lambda data: "\n".join(map(_describe_state, data["sessions"])))
+        return VerbAnswer(gone[0], _describe_state)
+    return VerbAnswer({"sessions": gone}, lambda data: "\n".join(map(_describe_state, data["sessions"])))
 
 
-def undelete(keep: Keep, arguments: Namespace) -> Answer:
+def undelete(keep: Keep, arguments: Namespace) -> VerbAnswer:
     session = keep.undelete(arguments.session)
-    return Answer({"id": session, "state": "undeleted"}, lambda data: f"{data['id']} can be captured again.")
+    return VerbAnswer({"id": session, "state": "undeleted"}, lambda data: f"{data['id']} can be captured again.")
 
 
-def restore(keep: Keep, arguments: Namespace) -> Answer:
+def restore(keep: Keep, arguments: Namespace) -> VerbAnswer:
     done = keep.restore(
         arguments.session,
         arguments.to,
@@ -75,7 +75,7 @@ def restore(keep: Keep, arguments: Namespace) -> Answer:
         convert=arguments.convert,
         dry_run=arguments.dry_run,
     )
-    return Answer(done, _describe_restored)
+    return VerbAnswer(done, _describe_restored)
 
 
 def _describe_restored(done: dict[str, Any]) -> str:
@@ -104,14 +104,14 @@ def _how_exact(file: Mapping[str, Any]) -> str:
 # -- one session
 
 
-def show(keep: Keep, arguments: Namespace) -> Answer | int:
+def show(keep: Keep, arguments: Namespace) -> VerbAnswer | int:
     if arguments.raw:
         return _print_raw(keep, arguments)
     if arguments.digest:
-        return Answer(keep.digest(arguments.session), _describe_digest)
+        return VerbAnswer(keep.digest(arguments.session), _describe_digest)
     if arguments.follow:
         return _follow(keep, arguments)
-    return Answer(_find_shown(keep, arguments), keep.markdown if arguments.markdown else _describe_session)
+    return VerbAnswer(_find_shown(keep, arguments), keep.markdown if arguments.markdown else _describe_session)
 
 
 def _find_shown(keep: Keep, arguments: Namespace) -> dict[str, Any]:
@@ -264,20 +264,20 @@ def _describe_fault(f: dict[str, Any]) -> str:
 # -- projects
 
 
-def projects(keep: Keep, arguments: Namespace) -> Answer:
-    return Answer({"projects": keep.projects(), "offers": keep.project_offers()}, _describe_projects)
+def projects(keep: Keep, arguments: Namespace) -> VerbAnswer:
+    return VerbAnswer({"projects": keep.projects(), "offers": keep.project_offers()}, _describe_projects)
 
 
-def project(keep: Keep, arguments: Namespace) -> Answer:
+def project(keep: Keep, arguments: Namespace) -> VerbAnswer:
     if (arguments.act == "undo") != (arguments.into is None):
         what = "`undo` takes one project" if arguments.act == "undo" else f"`{arguments.act}` takes two names"
         raise BadUsage(what, where=f"project {arguments.act}", next="See `dreamkeep project --help`.")
     if arguments.act == "undo":
-        return Answer(keep.project_undo(arguments.project), _describe_project)
+        return VerbAnswer(keep.project_undo(arguments.project), _describe_project)
     if arguments.act == "apart":
-        return Answer(keep.project_apart(arguments.project, arguments.into), _describe_apart)
+        return VerbAnswer(keep.project_apart(arguments.project, arguments.into), _describe_apart)
     change = keep.project_rename if arguments.act == "rename" else keep.project_merge
-    return Answer(change(arguments.project, arguments.into), _describe_project)
+    return VerbAnswer(change(arguments.project, arguments.into), _describe_project)
 
 
 def _describe_project(done: dict[str, Any]) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 
 from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
-from dreamkeep.surfaces.cli.commands import Answer
+from dreamkeep.surfaces.cli.commands import VerbAnswer
 from dreamkeep.surfaces.cli.look import paint
 
 
-def status(keep: Keep, arguments: Namespace) -> Answer:
-    return Answer(keep.status(), _describe_status)
+def status(keep: Keep, arguments: Namespace) -> VerbAnswer:
+    return VerbAnswer(keep.status(), _describe_status)
 
 
 _BY_RULES = "rules: few notes, but certain ones. A model would find more: `dreamkeep model`"
@@ -51,10 +51,10 @@ def _describe_status(s: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def reindex(keep: Keep, arguments: Namespace) -> Answer:
+def reindex(keep: Keep, arguments: Namespace) -> VerbAnswer:
     built = keep.reindex(from_zero=arguments.from_zero, progress=text.ProgressLine("indexing", always=True))
     keep.embed(progress=text.ProgressLine("embedding", always=True, of="texts"))
-    return Answer({**built._asdict(), "strays": list(built.strays)}, _describe_reindexed)
+    return VerbAnswer({**built._asdict(), "strays": list(built.strays)}, _describe_reindexed)
 
 
 def _describe_reindexed(data: dict[str, Any]) -> str:
@@ -65,10 +65,10 @@ def _describe_reindexed(data: dict[str, Any]) -> str:
     return f"Indexed {text.counted(data['journals'], 'journal')}, {text.counted(data['events'], 'event')}{extra}.{strays}"
 
 
-def doctor(keep: Keep, arguments: Namespace) -> Answer:
+def doctor(keep: Keep, arguments: Namespace) -> VerbAnswer:
     checks = keep.doctor()
     ok = all(check["ok"] for check in checks)
-    return Answer({"ok": ok, "checks": checks}, _describe_checks, 0 if ok else 1)
+    return VerbAnswer({"ok": ok, "checks": checks}, _describe_checks, 0 if ok else 1)
 
 
 def _describe_checks(data: dict[str, Any]) -> str:
@@ -83,9 +83,9 @@ def _describe_checks(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def audit(keep: Keep, arguments: Namespace) -> Answer:
+def audit(keep: Keep, arguments: Namespace) -> VerbAnswer:
     found = keep.audit(deep=arguments.deep, home=arguments.home)
-    return Answer(found, describe_audit, 0 if found["clean"] else 1)
+    return VerbAnswer(found, describe_audit, 0 if found["clean"] else 1)
 
 
 def describe_audit(found: dict[str, Any]) -> str:
@@ -115,13 +115,13 @@ def _count_earlier(looked: dict[str, Any]) -> str:
     return "".join(f", {looked[how]} {words}" for how, words in told if looked.get(how))
 
 
-def repair(keep: Keep, arguments: Namespace) -> Answer:
+def repair(keep: Keep, arguments: Namespace) -> VerbAnswer:
     done = keep.repair(
         apply=arguments.apply, undo=arguments.undo, accept=arguments.accept, only=arguments.only, home=arguments.home
     )
     if arguments.undo:
-        return Answer(done, _describe_undone, 1 if done["skipped"] else 0)
-    return Answer(done, _describe_repair, 0 if done["audit"]["clean"] else 1)
+        return VerbAnswer(done, _describe_undone, 1 if done["skipped"] else 0)
+    return VerbAnswer(done, _describe_repair, 0 if done["audit"]["clean"] else 1)
 
 
 def _describe_repair(done: dict[str, Any]) -> str:
@@ -150,16 +150,16 @@ def _describe_undone(done: dict[str, Any]) -> str:
     return "\n".join(lines or ["There was nothing to undo."])
 
 
-def snapshot(keep: Keep, arguments: Namespace) -> Answer:
+def snapshot(keep: Keep, arguments: Namespace) -> VerbAnswer:
     progress = text.ProgressLine(f"{arguments.act}ing" if arguments.act != "verify" else "verifying", always=True)
     if arguments.act == "export":
         exported = keep.export(arguments.file, view=not arguments.no_view, progress=progress)
-        return Answer(exported, _describe_exported, 1 if exported["problems"] else 0)
+        return VerbAnswer(exported, _describe_exported, 1 if exported["problems"] else 0)
     if arguments.act == "verify":
         found = keep.verify(arguments.file, progress=progress)
-        return Answer(found, _describe_verified, 0 if found["ok"] else 1)
+        return VerbAnswer(found, _describe_verified, 0 if found["ok"] else 1)
     done = keep.import_(arguments.file, progress=progress)
-    return Answer(done, _describe_imported, 1 if done["bad"] else 0)
+    return VerbAnswer(done, _describe_imported, 1 if done["bad"] else 0)
 
 
 def _describe_exported(done: dict[str, Any]) -> str:
