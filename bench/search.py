@@ -26,7 +26,7 @@ from dreamkeep.index.store import FolderMark, IndexBatch, JournalPlace
 from dreamkeep.index.words import terms
 from dreamkeep.journal.reader import Position
 from dreamkeep.recall.embed import installed
-from dreamkeep.recall.query import understood
+from dreamkeep.recall.query import read_query
 from dreamkeep.recall.search import Meaning, Search
 from dreamkeep.recall.vectors import Nearest, fill
 from dreamkeep.session.messages import Message
@@ -84,8 +84,8 @@ def filled(path: str, messages: int) -> tuple[SqliteStore, list[str]]:
 
 def searched(store: SqliteStore, query: str, meaning: Meaning | None, within: Within = Within()) -> None:  # noqa: B008
     with store.reading():
-        hits = Search(store, understood(query, _NOW), within, _NOW, meaning).run(_KINDS, 10)
-        store.texts([one.no for one in hits])
+        search = Search(store, read_query(query, _NOW), within, _NOW, meaning)
+        search.read_texts(search.run(_KINDS, 10))
 
 
 def timed(store: SqliteStore, queries: Sequence[str], meaning: Meaning | None, rounds: int) -> dict[str, list[float]]:

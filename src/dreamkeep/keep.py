@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Session
     from dreamkeep.index.build import Built, Progress
+    from dreamkeep.recall.hits import Hit
     from dreamkeep.session.summary import Summary
-    from dreamkeep.verbs.recall.search import Hit
 
     #: Where a caller may name a file or a folder.
     AnyPath = str | os.PathLike[str]
@@ -268,9 +268,9 @@ class Keep:
     def places_of(query: str, text: str) -> list[tuple[int, int]]:
         """Where words of the query stand in the text: from, to."""
         from dreamkeep.index.words import terms
-        from dreamkeep.recall.snippet import places
+        from dreamkeep.recall.snippet import find_words
 
-        return places(text, [form for term in terms(query) for form in term.forms])
+        return find_words(text, [form for term in terms(query) for form in term.forms])
 
     # -- dreams
 

@@ -17,8 +17,8 @@ from dreamkeep.index.searching import Within, session_of
 from dreamkeep.index.store import FolderMark, IndexBatch, IndexCounts, JournalPlace, Store
 from dreamkeep.index.words import Term
 from dreamkeep.journal.reader import JournalDefect, Position, SeqRange
-from dreamkeep.recall.hits import KINDS, FoundItem
-from dreamkeep.recall.query import understood
+from dreamkeep.recall.hits import KINDS, Hit
+from dreamkeep.recall.query import read_query
 from dreamkeep.recall.search import Search
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, empty
@@ -43,11 +43,10 @@ def filled(store: Store, session: str, *said: str, at: str = "2026-01-01T00:00:0
         store.put(IndexBatch(place(session), summary, [TurnView("t1", 2, "started", said[0] if said else "", at)], rows, []))
 
 
-def recalled(
-    store: Store, query: str, *, kinds: Collection[str] = KINDS, within: Within = ANY, limit: int = 10
-) -> list[FoundItem]:
+def recalled(store: Store, query: str, *, kinds: Collection[str] = KINDS, within: Within = ANY, limit: int = 10) -> list[Hit]:
     """As recall asks a store, without an embedder."""
-    return Search(store, understood(query, NOW), within, NOW, None).run(kinds, limit)
+    search = Search(store, read_query(query, NOW), within, NOW, None)
+    return search.read_texts(search.run(kinds, limit))
 
 
 class StoreSuite:
@@ -306,7 +305,7 @@ class StoreSuite:
             [(no, _)] = store.best([Term(("build",))], within, 1)
             assert store.heads([no])[0].session == session
         [hit] = recalled(store, "failed")
-        assert (hit.kind, hit.seq, hit.turn, store.texts([hit.no])) == ("message", 2, "t1", {hit.no: "The builds failed"})
+        assert (hit.kind, hit.seq, hit.turn, hit.text) == ("message", 2, "t1", "The builds failed")
 
     def test_any_query_text_is_legal(self, store: Store) -> None:
         """D32: quotes, operators, OPS-306, NULs, surrogates; never an exception, and adding a filter never adds hits."""
@@ -422,7 +421,7 @@ def _legal(store: Store, query: str) -> None:
     assert {h.seq for h in filtered} <= {h.seq for h in everywhere}
     assert recalled(store, query, within=Within(project="nowhere")) == []
     texts = {m.seq: m.text for m in store.messages("python:a")}
-    assert all(store.texts([h.no]) == {h.no: texts[h.seq]} for h in everywhere)
+    assert all(h.text == texts[h.seq] for h in everywhere)
 
 
 def _story() -> list[tuple[int, Event]]:
@@ -460,6 +459,6 @@ def _answers(store: Store, session: str) -> object:
     summary = store.session(session)
     assert summary is not None
     hits = recalled(store, "w3", within=Within(session=session), limit=50)
-    said = [(h._replace(key="", session="", no=0), store.texts([h.no])[h.no]) for h in hits]
+    said = [h._replace(session="") for h in hits]
     assert said
     return (summary._replace(id="", native_id=""), store.turns(session), store.messages(session), said)

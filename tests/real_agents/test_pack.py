@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.recall import rendered
+from dreamkeep.recall import pack_files
 from tests.real_agents.agents import AGENTS, Agent, only_by_make
 from tests.real_agents.stub import _Handler
 
@@ -64,7 +64,7 @@ def test_codex_is_told_again_what_its_compaction_squeezed_out(
 
     def takes_its_time(self: _Handler) -> None:
         for _ in range(300):
-            if Path(root, rendered.FOLDER, rendered.after_file(f"codex:{session}") or "").is_file():
+            if Path(root, pack_files.FOLDER, pack_files.session_file(f"codex:{session}") or "").is_file():
                 break
             time.sleep(0.1)
         answer(self)

@@ -26,7 +26,8 @@ from dreamkeep.errors import BadConfig, BadUsage
 from dreamkeep.host import read_file
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
-from dreamkeep.recall import pack, rendered
+from dreamkeep.recall import pack, pack_files
+from dreamkeep.recall.hits import Hit
 from dreamkeep.recall.pack import MARK, PackLine, fit
 from dreamkeep.session.reading.packs import holds_pack, without_packs
 from dreamkeep.session.summary import title_of
@@ -86,15 +87,15 @@ def _many(count: int, kind: str = "constraint") -> list[Note]:
 
 def test_many_rules_do_not_push_out_what_was_asked_for_and_what_is_open() -> None:
     notes = [*_many(300), _note(900, "open_loop", "The importer still drops the last row.")]
-    asked = pack.of_task([_note(901, "finding", "Exports over 2 GB need the streaming writer.")])
-    made = fit("p", [*pack.of_notes(notes), *asked], 400)
+    asked = pack.note_lines([_note(901, "finding", "Exports over 2 GB need the streaming writer.")], pack.TASK)
+    made = fit("p", [*pack.note_lines(notes), *asked], 400)
     assert "streaming writer" in made.text and "last row" in made.text
     assert made.text.count("never touched by hand") > 5 and made.left_out > 200
 
 
 def test_what_was_left_out_is_told_also_where_there_was_room() -> None:
     notes = [_note(n, "constraint", f"The {chr(97 + n // 26)}{chr(97 + n % 26)}omat is never painted.") for n in range(500)]
-    made = fit("p", pack.of_notes(notes), 1_000_000)
+    made = fit("p", pack.note_lines(notes), 1_000_000)
     assert len(made.sources) + made.left_out == 500 and made.left_out >= 100
 
 
@@ -105,7 +106,7 @@ def test_pinned_notes_come_before_everything_and_notes_are_whole_or_not_there() 
         _note(900, "finding", "The staging host is slow on Mondays.", pinned=True),
         _note(901, "constraint", long),
     ]
-    made = fit("p", pack.of_notes(notes), 150)
+    made = fit("p", pack.note_lines(notes), 150)
     lines = made.text.split("\n")
     assert lines[2:4] == ["### Pinned", "- The staging host is slow on Mondays. [n-0900]"]
     assert "Deploys go" not in made.text, "it has no room, so there is nothing of it"
@@ -114,51 +115,58 @@ def test_pinned_notes_come_before_everything_and_notes_are_whole_or_not_there() 
 
 def test_what_two_notes_say_alike_is_said_once_and_nothing_is_no_pack() -> None:
     twice = [_note(1, "constraint", "Never use floats for prices."), _note(2, "preference", "Never use floats for prices!")]
-    assert fit("p", pack.of_notes(twice), 500).text.count("floats") == 1
+    assert fit("p", pack.note_lines(twice), 500).text.count("floats") == 1
     assert fit("p", [], 500) == pack.Pack("", 0, (), 0)
-    assert fit("p", pack.of_notes(twice), 10) == pack.Pack("", 0, (), 2), "no room for anything: nothing at all is said"
+    assert fit("p", pack.note_lines(twice), 10) == pack.Pack("", 0, (), 2), "no room for anything: nothing at all is said"
 
 
 def test_a_long_quote_is_cut_between_words_where_the_words_of_the_query_stand() -> None:
     text = "filler words here " * 100 + "the migration needs a lock on orders" + " and more filler" * 100
     shown = pack.excerpt(text, "migration lock")
     assert "migration needs a lock" in shown and len(shown) <= 282 and shown.startswith("…") and shown.endswith("…")
-    assert pack.shortened("word " * 100).endswith("word…")
+    assert pack.shorten("word " * 100).endswith("word…")
 
 
 def _past(
     *answers: str, prompts: tuple[str, ...] = ("Move every price of the shop to cents, also in the old invoices.",)
-) -> pack.Past:
-    return pack.Past("claude:x", "claude", "Prices", "2026-11-14T09:10:00Z", prompts, answers, "completed", ("shop/prices.py",))
+) -> pack.PastSession:
+    return pack.PastSession(
+        "claude:x", "claude", "Prices", "2026-11-14T09:10:00Z", prompts, answers, "completed", ("shop/prices.py",)
+    )
 
 
 def test_how_the_last_session_stood_is_told_from_its_beginning_or_not_at_all() -> None:
     """What was said last, by nobody knows whom and where, is noise."""
-    before = pack.Past("codex:y", "codex", "Labels", "2026-11-13T09:10:00Z")
-    lines = pack.of_past(_past("All prices are integers now, and the tests are green."), [before], str)
+    before = pack.PastSession("codex:y", "codex", "Labels", "2026-11-13T09:10:00Z")
+    lines = pack.past_lines(_past("All prices are integers now, and the tests are green."), [before], str)
     seen = set()
     for budget in range(1, 400):
         shown = [line for line in fit("p", lines, budget).text.split("\n") if line.startswith("- ")]
         assert shown == [f"- {line.text} [{line.ref}]" if line.ref else f"- {line.text}" for line in lines][: len(shown)]
         seen.add(len(shown))
     assert seen == {0, 1, 2, 3, 4}
-    assert "claude, 2026-11-14 09:10" in fit("p", [*pack.of_notes(_many(300)), *lines], 300).text, "it has room beside many rules"
+    assert "claude, 2026-11-14 09:10" in fit("p", [*pack.note_lines(_many(300)), *lines], 300).text, (
+        "it has room beside many rules"
+    )
 
 
 def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was_said_to() -> None:
-    [_, said, _] = pack.of_past(_past("The old invoices keep their floats, for the tax office.", "Done."), [], str)
+    [_, said, _] = pack.past_lines(_past("The old invoices keep their floats, for the tax office.", "Done."), [], str)
     assert said.text == "The agent's last answer: “The old invoices keep their floats, for the tax office. … Done.”"
-    [_, said, _] = pack.of_past(_past("The old invoices keep their floats.", "All prices are integers now, everywhere."), [], str)
+    [_, said, _] = pack.past_lines(
+        _past("The old invoices keep their floats.", "All prices are integers now, everywhere."), [], str
+    )
     assert said.text == "The agent's last answer: “All prices are integers now, everywhere.”"
 
 
 def test_a_last_command_that_failed_is_told_with_its_error() -> None:
     past = _past("Deployed.")._replace(failed="make deploy → exit 2: disk full")
-    assert "The last command failed: make deploy → exit 2: disk full" in [line.text for line in pack.of_past(past, [], str)]
+    assert "The last command failed: make deploy → exit 2: disk full" in [line.text for line in pack.past_lines(past, [], str)]
 
 
-def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Clean = str) -> list[PackLine]:
-    return pack.of_matches([pack.Match("message", text, "claude:x", f"{n}", "2026-11-14T09:10:00Z", "", role)], words, {}, clean)
+def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Mask = str) -> list[PackLine]:
+    hit = Hit("message", "claude:x", n, 0, None, text, "2026-11-14T09:10:00Z", 1.0, "p", role=role)
+    return pack.hit_lines([hit], words, {}, clean)
 
 
 def test_a_quote_says_who_said_it_and_the_same_words_are_quoted_once() -> None:
@@ -193,7 +201,7 @@ def test_no_planted_secret_is_in_a_title_a_prompt_an_answer_a_file_or_a_quote(on
     def clean(text: str) -> str:
         return redact(text)[0]
 
-    past = pack.Past(
+    past = pack.PastSession(
         "claude:x",
         "claude",
         one.text[:200],
@@ -205,11 +213,11 @@ def test_no_planted_secret_is_in_a_title_a_prompt_an_answer_a_file_or_a_quote(on
         one.text,
     )
     words = " ".join(one.text.split()[:3])
-    told = pack.of_past(past, [past], clean) + _matched(one.text, words=words, clean=clean)
+    told = pack.past_lines(past, [past], clean) + _matched(one.text, words=words, clean=clean)
     text = fit(one.text, told, 100_000, clean).text
     assert "For this task" in text and not [secret for secret in one.secrets if secret in text]
     named = past._replace(title=title_of(one.text))
-    assert not [secret for secret in one.secrets if secret in fit("p", pack.of_past(named, [], clean), 9_999).text]
+    assert not [secret for secret in one.secrets if secret in fit("p", pack.past_lines(named, [], clean), 9_999).text]
 
 
 # -- asked for
@@ -305,8 +313,8 @@ def test_only_what_somebody_said_is_quoted(tmp_path: Path) -> None:
     ("mark", "is_said"), [("", True), ("partial", True), ("rewound", False), ("injected", False), ("copied", False)]
 )
 def test_what_is_taken_back_or_nobodys_own_word_is_not_quoted(mark: str, is_said: bool) -> None:
-    assert pack.is_said("user", mark) is pack.is_said("assistant", mark) is is_said
-    assert not any(pack.is_said(role, mark) for role in ("tool", "summary", "system", "reasoning"))
+    assert pack.is_own_words("user", mark) is pack.is_own_words("assistant", mark) is is_said
+    assert not any(pack.is_own_words(role, mark) for role in ("tool", "summary", "system", "reasoning"))
 
 
 def _role(keep: Keep, session: str, seq: str) -> str:
@@ -517,7 +525,7 @@ def agent(root: str, project: Path) -> Agent:
 
 
 def packs(root: str) -> dict[str, str]:
-    folder = Path(root) / rendered.FOLDER
+    folder = Path(root) / pack_files.FOLDER
     return {one.name: one.read_text() for one in sorted(folder.iterdir())} if folder.exists() else {}
 
 
@@ -561,7 +569,7 @@ def test_only_what_changed_is_written(keep: Keep, root: str, agent: Agent, tmp_p
     other = Agent(root, tmp_path / "other", "other")
     other.says("Paint the shed.")
     keep.drain()
-    folder = Path(root) / rendered.FOLDER
+    folder = Path(root) / pack_files.FOLDER
 
     def looks() -> dict[str, tuple[int, int]]:
         return {one.name: (one.stat().st_ino, one.stat().st_mtime_ns) for one in folder.iterdir()}
@@ -572,7 +580,7 @@ def test_only_what_changed_is_written(keep: Keep, root: str, agent: Agent, tmp_p
     agent.says("And the index.")
     keep.drain()
     changed = {name for name, look in looks().items() if first.get(name) != look}
-    assert changed == {rendered.file_of(keep.summary(f"claude:{agent.session}").project), "made"}
+    assert changed == {pack_files.pack_file(keep.summary(f"claude:{agent.session}").project), "made"}
 
 
 def test_nobody_renders_where_no_hook_ever_asks(keep: Keep, root: str) -> None:
@@ -680,7 +688,7 @@ def test_a_session_that_ended_and_goes_on_is_told_though_its_agent_compacts_befo
 
 def test_an_id_that_is_no_files_name_gets_its_projects_pack(keep: Keep, root: str, project: Path) -> None:
     odd = Agent(root, project, "../../odd")
-    assert rendered.after_file(f"claude:{odd.session}") is None
+    assert pack_files.session_file(f"claude:{odd.session}") is None
     odd.says("We never use floats for prices.")
     odd.fires("PreCompact", trigger="auto")
     keep.drain()
@@ -694,7 +702,7 @@ def test_the_drainer_is_started_before_a_compaction(root: str, agent: Agent, kee
     agent.says("Rename the price column.")
     said = json.dumps({"session_id": agent.session, "cwd": str(agent.cwd), "trigger": "auto"}).encode()
     subprocess.run([sys.executable, "-I", "-S", hook.__file__, "claude", "PreCompact", root], input=said, check=True, timeout=60)
-    name = rendered.after_file(f"claude:{agent.session}")
+    name = pack_files.session_file(f"claude:{agent.session}")
     for _ in range(600):
         if name in packs(root):
             break
@@ -727,7 +735,7 @@ def test_packs_that_can_not_be_written_stop_nothing(keep: Keep, root: str, agent
     warned: list[str] = []
     keep.warn = warned.append
     Path(root, "state").mkdir(parents=True)
-    Path(root, rendered.FOLDER).write_text("no folder")
+    Path(root, pack_files.FOLDER).write_text("no folder")
     agent.says("Rename the price column.")
     assert keep.drain()["calls"] == 2 and "packs" in warned[0]
     assert keep.note_add("Answer in plain words.")["text"] == "Answer in plain words."
@@ -736,7 +744,7 @@ def test_packs_that_can_not_be_written_stop_nothing(keep: Keep, root: str, agent
 def test_packs_that_can_not_be_read_cost_a_pack_and_doctor_says_just_that(keep: Keep, root: str, agent: Agent) -> None:
     warned: list[str] = []
     keep.warn = warned.append
-    Path(root, rendered.FOLDER, "index").mkdir(parents=True)
+    Path(root, pack_files.FOLDER, "index").mkdir(parents=True)
     assert agent.starts() == ""
     [told] = [one for one in keep.doctor() if one["check"] == "hook"]
     assert told["what"].startswith("an agent got no pack: ") and "directory" in told["what"]
@@ -752,15 +760,15 @@ def test_a_folder_of_which_no_file_system_has_heard_is_no_trouble(keep: Keep, ro
 
 
 def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_the_rest() -> None:
-    def wanted_now(version: str) -> list[rendered.Wanted]:
-        return [rendered.Wanted(name, ((f"/{name}", True),), version) for name in ("one", "two")]
+    def wanted_now(version: str) -> list[pack_files.WantedPack]:
+        return [pack_files.WantedPack(name, ((f"/{name}", True),), version) for name in ("one", "two")]
 
     def render(host: FragileHost, version: str) -> None:
-        with rendered.lock_packs(host, "/keep"):
-            rendered.PackShelf(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
+        with pack_files.lock_packs(host, "/keep"):
+            pack_files.PackFolder(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
 
     def found(host: FragileHost) -> dict[str, str]:
-        folder = f"/keep/{rendered.FOLDER}"
+        folder = f"/keep/{pack_files.FOLDER}"
         names = host.names(folder) if host.stat(folder) else []
         return {name: read_file(host, f"{folder}/{name}").decode() for name in names}
 
@@ -790,7 +798,7 @@ def test_what_a_dead_process_left_is_swept_and_a_damaged_memory_of_it_is_made_ag
     agent.says("Rename the price column.")
     keep.drain()
     good = packs(root)
-    folder = Path(root, rendered.FOLDER)
+    folder = Path(root, pack_files.FOLDER)
     (folder / "shop-1.md.0011223344556677.tmp").write_text("half")
     (folder / "made").write_text("[[[")
     (folder / "index").unlink()

@@ -19,8 +19,8 @@ from dreamkeep import Keep
 from dreamkeep.agents.facts import PACK
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Kind
+from dreamkeep.recall.hits import Hit
 from dreamkeep.surfaces.cli import main
-from dreamkeep.verbs.recall.search import Hit
 
 ANY = st.text(st.characters(blacklist_categories=()))
 

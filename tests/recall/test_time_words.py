@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.recall.fuse import timely
-from dreamkeep.recall.query import understood
+from dreamkeep.recall.query import read_query
+from dreamkeep.recall.ranking import timely
 from dreamkeep.recall.time_words import read
 
 NOW = "2026-05-20T15:00:00Z"  # a Wednesday
@@ -50,8 +50,8 @@ def test_no_time_is_read_into_other_words(words: str) -> None:
 
 
 def test_words_that_only_count_from_now_are_not_looked_for_in_texts() -> None:
-    assert [term.word for term in understood("deploy failed last week", NOW).terms] == ["deploy", "failed"]
-    assert [term.word for term in understood("yesterday", NOW).terms] == ["yesterday"]
+    assert [term.word for term in read_query("deploy failed last week", NOW).terms] == ["deploy", "failed"]
+    assert [term.word for term in read_query("yesterday", NOW).terms] == ["yesterday"]
 
 
 def test_what_is_of_the_time_counts_most_what_came_later_less_and_what_came_before_not() -> None:
@@ -65,4 +65,4 @@ def test_what_is_of_the_time_counts_most_what_came_later_less_and_what_came_befo
 def test_any_text_and_any_now_is_legal(text: str, now: str) -> None:
     read(text, now)
     read(text, NOW)
-    understood(text, NOW)
+    read_query(text, NOW)

@@ -17,7 +17,7 @@ At the end of a turn or session, and before a compaction, it starts the drainer 
 does not wait for it. While one holds `state/drain.lock` none is started: that one looks into the spool again after it let go of
 the lock, and sees our entry.
 
-A pack is a text rendered beforehand (recall/rendered.py). `state/packs/index` has a line `<folder> TAB <file in state/packs>` for
+A pack is rendered beforehand (recall/pack_files.py). `state/packs/index` has a line `<folder> TAB <file in state/packs>` for
 each folder that has one; the line of the payload's cwd, else of the nearest folder above it counts, but not beyond the repository
 that the cwd is in ("/" is for all; `TAB only` at a line's end: not for what is below). A worktree is where its repository is.
 After a compaction the session's own pack comes first, `after~AGENT~<session id>.md`.

@@ -15,8 +15,8 @@ _MOST_WORDS = 64
 
 
 class Query(NamedTuple):
-    """`terms`: looked for in the index. `words`: as they were written, for an embedder, without those that say nothing.
-    `names`: all of them in small letters, to be compared with who said something. `spans`: the time that was meant."""
+    """`terms`: looked for in the index. `words`: as they were written, without stop words, for an embedder. `names`: all words in
+    small letters, to be compared with authors' names. `spans`: the time that was meant."""
 
     terms: tuple[Term, ...]
     words: tuple[str, ...]
@@ -24,19 +24,15 @@ class Query(NamedTuple):
     spans: tuple[TimeSpan, ...]
 
 
-def understood(text: str, now: str) -> Query:
+def read_query(text: str, now: str) -> Query:
     text = text[:_LONGEST]
     time = time_words.read(text, now)
-    left = text
+    rest = text
     for said in time.said:
-        left = re.sub(re.escape(said), " ", left, flags=re.IGNORECASE)
-    if not terms(left):
-        left = text  # nothing but a time: then its words are all there is to look for
-    words = list(dict.fromkeys(_WORD.findall(left)))
-    telling = [word for word in words if word.lower() not in STOP] or words
-    return Query(
-        tuple(terms(left)),
-        tuple(telling[:_MOST_WORDS]),
-        frozenset(word.lower() for word in words),
-        time.spans,
-    )
+        rest = re.sub(re.escape(said), " ", rest, flags=re.IGNORECASE)
+    if not terms(rest):
+        rest = text  # nothing but a time: then its words are all there is to look for
+    words = list(dict.fromkeys(_WORD.findall(rest)))
+    meaningful = [word for word in words if word.lower() not in STOP] or words
+    names = frozenset(word.lower() for word in words)
+    return Query(tuple(terms(rest)), tuple(meaningful[:_MOST_WORDS]), names, time.spans)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
-    from dreamkeep.recall.hits import FoundItem
-    from dreamkeep.recall.pack import Match, Pack, PackLine, Past
-    from dreamkeep.recall.rendered import PackShelf, Wanted
+    from dreamkeep.recall.hits import Hit
+    from dreamkeep.recall.pack import Pack, PackLine, PastSession
+    from dreamkeep.recall.pack_files import PackFolder, WantedPack
     from dreamkeep.session.summary import Summary
     from dreamkeep.session.turns import TurnView
 
@@ -86,7 +86,7 @@ def _list_standing(context: KeepContext, store: Store, memory: Memory, project: 
     """What holds whatever is asked: notes, and how the last sessions ended."""
     from dreamkeep.recall import pack
 
-    return [*pack.of_notes(memory.active_notes(project)), *_list_past_lines(context, store, latest)]
+    return [*pack.note_lines(memory.active_notes(project)), *_list_past_lines(context, store, latest)]
 
 
 def _find_latest_in(context: KeepContext, store: Store, project: str) -> list[Stood]:
@@ -109,10 +109,10 @@ def _list_past_lines(context: KeepContext, store: Store, latest: Sequence[Stood]
 
     pasts = [_make_past(*stood) for stood in latest]
     last = _add_ending(context, store, latest[0][0], pasts[0]) if pasts else None
-    return pack.of_past(last, pasts[1:], partial(_mask_text, context), pack.LAST if section is None else section)
+    return pack.past_lines(last, pasts[1:], partial(_mask_text, context), pack.LAST if section is None else section)
 
 
-def _add_ending(context: KeepContext, store: Store, summary: Summary, past: Past) -> Past:
+def _add_ending(context: KeepContext, store: Store, summary: Summary, past: PastSession) -> PastSession:
     """What was said and done last, from the session's digest."""
     from dreamkeep.session.reading.digest import find_ending
 
@@ -147,7 +147,7 @@ def _find_matching(
         if len(known) == 1:
             learned = {one.id for one in memory.insights.values() if one.task == known[0]}
             active = memory.active_notes(memory.tasks[known[0]].project or project)
-            lines += pack.of_task(one for one in active if not learned.isdisjoint(one.insights))
+            lines += pack.note_lines((one for one in active if not learned.isdisjoint(one.insights)), pack.TASK)
         words = f"{words} {memory.tasks[known[0]].title if len(known) == 1 else task}".strip()
     if not words:
         return lines
@@ -158,33 +158,32 @@ def _find_matching(
         for one in _search_matches(context, store, words, project, asked_last)
         if one.kind != "insight" or one.id not in covered
     ]
-    return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, partial(_mask_text, context))]
+    return [*lines, *pack.hit_lines(found, words, {id: notes[id] for id in shown}, partial(_mask_text, context))]
 
 
 def _search_matches(
     context: KeepContext, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]
-) -> list[Match]:
+) -> list[Hit]:
     """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
     newest record and not by the clock, so that the same keep gives the same pack."""
     from dreamkeep.index.searching import Within
-    from dreamkeep.recall.pack import is_said
-    from dreamkeep.recall.query import understood
+    from dreamkeep.recall.pack import is_own_words
+    from dreamkeep.recall.query import read_query
     from dreamkeep.recall.search import Search
     from dreamkeep.session.messages import USER
 
-    def quotable(one: FoundItem) -> bool:
-        return is_said(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
+    def quotable(one: Hit) -> bool:
+        return is_own_words(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
 
     newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
-    asked = understood(words, rfc3339(context.host.now()))
+    asked = read_query(words, rfc3339(context.host.now()))
     search = Search(store, asked, Within(project), newest or rfc3339(0), open_meaning(context, store))
-    found: list[FoundItem] = []
+    found: list[Hit] = []
     for kind, limit in _MATCHES.items():
         looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
         held = [one for one in looked if not one.superseded_by and (quotable(one) if kind == "message" else not one.mark)]
         found += held[:limit]
-    texts = store.texts([one.no for one in found if one.kind == "message"])
-    return [_make_match(one, texts.get(one.no, one.text)) for one in found]
+    return [_without_packs(hit) for hit in search.read_texts(found)]
 
 
 # -- beforehand
@@ -194,27 +193,27 @@ def render_packs(context: KeepContext, squeezed: Sequence[str] = ()) -> None:
     """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
 
     A pack is never worth failing for: what could not be rendered is told, and is next time."""
-    from dreamkeep.recall import rendered
+    from dreamkeep.recall import pack_files
 
     try:
-        if not context.exists() or not rendered.wanted_at_all(context.host, context.root):
+        if not context.exists() or not pack_files.has_readers(context.host, context.root):
             return
         # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
         said = {session: _find_said(context, session) for session in squeezed}
-        with rendered.lock_packs(context.host, context.root):
-            context.ask(lambda store: _render_all(context, store, rendered.PackShelf(context.host, context.root), said))
+        with pack_files.lock_packs(context.host, context.root):
+            context.ask(lambda store: _render_all(context, store, pack_files.PackFolder(context.host, context.root), said))
     except (DreamkeepError, OSError) as problem:
         context.warn(f"The packs for agents can't be written now; the next drain or dream writes them: {problem}")
 
 
 def forget_packs(context: KeepContext) -> None:
     """None that may hold a word of what was deleted is left; then they are made again."""
-    from dreamkeep.recall import rendered
+    from dreamkeep.recall import pack_files
 
-    if context.host.stat(f"{context.root}/{rendered.FOLDER}") is None:
+    if context.host.stat(f"{context.root}/{pack_files.FOLDER}") is None:
         return
-    with rendered.lock_packs(context.host, context.root):
-        rendered.PackShelf(context.host, context.root).clear()
+    with pack_files.lock_packs(context.host, context.root):
+        pack_files.PackFolder(context.host, context.root).clear()
     render_packs(context)
 
 
@@ -235,14 +234,14 @@ def _find_said(context: KeepContext, session: str) -> list[Note]:
     return context.ask(own)
 
 
-def _render_all(context: KeepContext, store: Store, shelf: PackShelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
+def _render_all(context: KeepContext, store: Store, folder: PackFolder, squeezed: Mapping[str, Sequence[Note]]) -> None:
     from dreamkeep.recall.pack import fit
     from dreamkeep.session.summary import ENDED
 
     memory = _open_memory(store)
     budget = context.config["recall.budget"]
     sessions = store.sessions(limit=_SESSIONS)
-    shelf.update(
+    folder.update(
         _list_wanted(context, store, memory, sessions),
         lambda project: (
             fit(
@@ -254,9 +253,9 @@ def _render_all(context: KeepContext, store: Store, shelf: PackShelf, squeezed: 
         ),
     )
     states = {one.id: one.state for one in sessions}
-    shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
+    folder.remove_session_packs(lambda session: states.get(session, ENDED) == ENDED)
     for session, said in squeezed.items():
-        shelf.put_after(session, _make_after_pack(context, store, memory, session, said).text)
+        folder.write_session_pack(session, _make_after_pack(context, store, memory, session, said).text)
 
 
 def _make_after_pack(context: KeepContext, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
@@ -273,25 +272,25 @@ def _make_after_pack(context: KeepContext, store: Store, memory: Memory, session
     now = [one if one.evidence and {q.session for q in one.evidence} == {session} else memory.notes.get(one.id) for one in said]
     own = [one for one in now if one is not None and one.state == ACTIVE]
     lines = [
-        *pack.of_squeezed(own, memory.notes),
-        *pack.of_notes(memory.active_notes(summary.project)),
+        *pack.compacted_lines(own, memory.notes),
+        *pack.note_lines(memory.active_notes(summary.project)),
         *_list_past_lines(context, store, _find_latest(context, store, [summary]), pack.HERE),
     ]
     return pack.fit(summary.project, lines, context.config["recall.budget"], partial(_mask_text, context))
 
 
-def _list_wanted(context: KeepContext, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
-    from dreamkeep.recall.rendered import EVERYWHERE, Wanted
+def _list_wanted(context: KeepContext, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[WantedPack]:
+    from dreamkeep.recall.pack_files import EVERYWHERE, WantedPack
 
     by_project: dict[str, list[Summary]] = {}
     for one in sessions:
         by_project.setdefault(one.project, []).append(one)
     by_project.pop("", None)
-    wanted = [Wanted("", ((EVERYWHERE, True),), _make_mark(context, memory, "", ()))]
+    wanted = [WantedPack("", ((EVERYWHERE, True),), _make_mark(context, memory, "", ()))]
     for project in list(by_project)[:_PROJECTS]:
         latest = _find_latest(context, store, by_project[project])
         folders = _list_folders(context, project, (one.cwd for one in by_project[project]), memory.current_project)
-        wanted.append(Wanted(project, folders, _make_mark(context, memory, project, latest)))
+        wanted.append(WantedPack(project, folders, _make_mark(context, memory, project, latest)))
     return wanted
 
 
@@ -329,7 +328,7 @@ def _find_time(summary: Summary, turns: tuple[TurnView, ...]) -> str:
 
 
 def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
-    """The turns whose prompts are told of the last sessions (`pack.of_past`)."""
+    """The turns whose prompts are told of the last sessions (`pack.past_lines`)."""
     from dreamkeep.session.turns import INTERRUPTED
 
     told = [
@@ -338,28 +337,25 @@ def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
     return {(summary.id, turn.id) for summary, turn in told}
 
 
-def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> Past:
-    from dreamkeep.recall.pack import Past
+def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> PastSession:
+    from dreamkeep.recall.pack import PastSession
     from dreamkeep.session.reading.origin import typed_words
     from dreamkeep.session.reading.packs import holds_pack, without_packs
 
     title = "" if holds_pack(summary.title) else summary.title
-    past = Past(summary.id, summary.agent, title, _find_time(summary, turns) or None)
+    past = PastSession(summary.id, summary.agent, title, _find_time(summary, turns) or None)
     if not turns:
         return past
     return past._replace(prompts=tuple(typed_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
 
 
-def _make_match(one: FoundItem, text: str) -> Match:
-    from dreamkeep.recall.pack import Match
+def _without_packs(hit: Hit) -> Hit:
     from dreamkeep.session.messages import USER
     from dreamkeep.session.reading.origin import typed_words
     from dreamkeep.session.reading.packs import without_packs
 
-    said = without_packs(text)
-    return Match(
-        one.kind, typed_words(said) if one.role == USER else said, one.session, one.place[1], one.at or "", one.id, one.role
-    )
+    said = without_packs(hit.text)
+    return hit._replace(text=typed_words(said) if hit.role == USER else said)
 
 
 def _open_memory(store: Store) -> Memory:

@@ -1,12 +1,12 @@
-"""What is known of a candidate → one number. Pure. Why it is these, and what else was tried: docs/decisions/011-search.md.
+"""A candidate's features → one number. Pure. Why these, and what else was tried: docs/decisions/011-search.md.
 
 words      BM25 of the message, as a part of the best one's
 window     the part of the query that it holds together with its neighbours: an answer has few words of the question
 session    how much of the query its whole session holds
-meaning    cosine of query and the message with its neighbours; 0 without an embedder
-own        cosine of query and the message alone: which of the neighbours it is
-said_by    the query names whom the message is by
-question   it asks something itself: who searches wants answers
+meaning    cosine of the query and the message with its neighbours; 0 without an embedder
+own        cosine of the query and the message alone: which of the neighbours it is
+said_by    the query names the message's author
+question   it asks something itself, and who searches wants answers
 length     up to some forty words, a longer message says more
 time       it is of the time that the query means
 recent     newer, all else being equal
@@ -24,14 +24,14 @@ from dreamkeep.index.searching import Head
 from dreamkeep.recall.query import Query
 from dreamkeep.recall.time_words import TimeSpan
 
-#: `Name: …`, as chats that are written down begin.
+#: `Name: …`, the beginning of a line in a written-down chat.
 _LABEL = re.compile(r"\s{0,8}([^\W\d_][\w.'’-]{0,39}(?: [^\W\d_][\w.'’-]{0,39}){0,2}):\s")
 _LONG_WORDS = 40
 _LETTERS_A_WORD = 5.5
 _HALF_LIFE_DAYS = 90.0
 _LATE_DAYS = 7.0
 
-#: How much the words of a role, or of what bears a mark, are worth: output of tools says much by accident, a summary says again.
+#: How much the words of a role or of a mark are worth: a tool's output says much by accident, a summary only repeats.
 ROLES: Mapping[str, float] = {"tool": 0.7, "reasoning": 0.75, "summary": 0.7, "system": 0.6}
 MARKS: Mapping[str, float] = {"hook": 0.5, "synthetic": 0.5, "meta": 0.5, "rewound": 0.7}
 
@@ -54,12 +54,12 @@ WORDS = HitFeatures(0.7, 1.0, 0.6, 0.0, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
 HYBRID = HitFeatures(0.6, 1.0, 0.6, 2.3, 1.0, 0.95, -0.33, 1.25, 1.65, 0.03)
 
 
-def score(seen: HitFeatures, weights: HitFeatures) -> float:
-    return float(sum(map(mul, seen, weights)))
+def score(features: HitFeatures, weights: HitFeatures) -> float:
+    return float(sum(map(mul, features, weights)))
 
 
 def of_head(head: Head, query: Query, now: str) -> HitFeatures:
-    """What a message says of itself; its words and its neighbours come from elsewhere."""
+    """What the message alone tells; the other features come from the index."""
     return HitFeatures(
         said_by=float(_is_by(head, query)),
         question=float(head.ends.rstrip().endswith(("?", "？"))),
@@ -71,7 +71,7 @@ def of_head(head: Head, query: Query, now: str) -> HitFeatures:
 
 def _is_by(head: Head, query: Query) -> bool:
     label = _LABEL.match(head.begins)
-    return bool(label) and any(word in query.names for word in label[1].lower().split()) if label else False
+    return label is not None and any(word in query.names for word in label[1].lower().split())
 
 
 def worth(head: Head) -> float:
@@ -83,7 +83,7 @@ def length(letters: int) -> float:
 
 
 def timely(at: str | None, spans: Iterable[TimeSpan]) -> float:
-    """1 inside of what is meant, and less the later it is after it; 0 before."""
+    """1 inside a span, less the later it is after the span, and 0 before it."""
     best = 0.0
     for start, end in spans:
         if at is not None and start <= at:
@@ -93,13 +93,13 @@ def timely(at: str | None, spans: Iterable[TimeSpan]) -> float:
 
 
 def recency(at: str | None, now: str) -> float:
-    """From 1 (now) to 0; a time that can't be read is old."""
+    """From 1 (now) to 0. A time that can't be read is old."""
     days = _days(now) - _days(at or "")
     return 2.0 ** (-max(days, 0.0) / _HALF_LIFE_DAYS) if days < 1e5 else 0.0
 
 
 def _days(at: str) -> float:
-    """Good enough to tell which is older, and by how much about."""
+    """Good enough to tell which is older, and roughly by how much."""
     try:
         return int(at[:4]) * 365.25 + int(at[5:7]) * 30.44 + int(at[8:10])
     except ValueError:
@@ -111,20 +111,20 @@ def idf(total: int, holding: int) -> float:
 
 
 def windows(around: Mapping[int, Sequence[int]], holders: Iterable[tuple[float, frozenset[int]]]) -> dict[int, float]:
-    """What part of the query's weight each window holds, as a part of the best one's. `holders`: by each term's weight."""
+    """How much of the query's weight each window holds, as a part of the best one's. `holders`: each term's weight, and the
+    messages that hold it."""
     found = dict.fromkeys(around, 0.0)
-    for weight, held in holders:
+    for weight, nos in holders:
         for no, members in around.items():
-            if not held.isdisjoint(members):
+            if not nos.isdisjoint(members):
                 found[no] += weight
-    most = max(found.values(), default=0.0)
-    return {no: value / most for no, value in found.items()} if most > 0 else found
+    return _as_parts(found)
 
 
 def session_scores(spreads: Iterable[tuple[float, Mapping[int, int]]], sizes: Mapping[int, int]) -> dict[int, float]:
-    """BM25 of whole sessions, each message that holds a term being one time; as parts of the best one's.
+    """BM25 of whole sessions, where each message that holds a term counts once; as parts of the best one's.
 
-    `spreads`: for each term its weight, and in how many messages of each session it is."""
+    `spreads`: for each term its weight, and how many messages of each session hold it."""
     mean = sum(sizes.values()) / len(sizes) if sizes else 1.0
     found: dict[int, float] = {}
     for weight, counts in spreads:
@@ -132,5 +132,9 @@ def session_scores(spreads: Iterable[tuple[float, Mapping[int, int]]], sizes: Ma
             if session in sizes:
                 norm = 1.2 * (0.25 + 0.75 * sizes[session] / (mean or 1.0))
                 found[session] = found.get(session, 0.0) + weight * count * 2.2 / (count + norm)
+    return _as_parts(found)
+
+
+def _as_parts(found: dict[int, float]) -> dict[int, float]:
     most = max(found.values(), default=0.0)
-    return {session: value / most for session, value in found.items()} if most > 0 else {}
+    return {key: value / most for key, value in found.items()} if most > 0 else found
