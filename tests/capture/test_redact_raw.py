@@ -29,7 +29,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery.audit.compare_source import lost_messages
 from dreamkeep.recovery.restore.exact import add_lines
-from dreamkeep.secrets.masking import hides, mask_data, mask_line, mask_row, mask_text
+from dreamkeep.secrets.masking import mask_data, mask_line, mask_row, mask_text, matches_masked
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
@@ -75,7 +75,7 @@ def test_a_record_with_a_secret_stays_a_record_of_its_length(one: Planted) -> No
         said = json.loads(kept)
         assert not [secret for secret in one.secrets if secret in said["text"]], said["text"]
         assert said["text"].startswith("First.\n") and said["text"].endswith("\nThen it worked.")
-        assert len(kept) == len(line) and hides(kept, line)
+        assert len(kept) == len(line) and matches_masked(kept, line)
         assert mask_line(kept) == kept
 
 
@@ -120,7 +120,7 @@ def test_json_in_a_text_stays_json_and_has_no_secret(one: Planted) -> None:
     kept = mask_line(line)
     said = json.loads(json.loads(json.loads(kept)["row"]["data"])["arguments"])["cmd"]
     assert not [secret for secret in one.secrets if secret in said], said
-    assert said.startswith("First.\n") and said.endswith("\nThen.") and len(kept) == len(line) and hides(kept, line)
+    assert said.startswith("First.\n") and said.endswith("\nThen.") and len(kept) == len(line) and matches_masked(kept, line)
 
 
 def test_a_key_as_a_list_of_lines_is_masked() -> None:
@@ -146,9 +146,9 @@ def test_a_name_with_the_form_of_a_secret_is_masked() -> None:
 
 def test_what_is_no_mask_hides_nothing() -> None:
     """Stars are everybody's."""
-    assert not hides(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
+    assert not matches_masked(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
     kept = mask_line(b'{"t":"* done","key":"%b"}' % FORM.encode())
-    assert not hides(kept, b'{"t":"- done","key":"%b"}' % FORM.encode())
+    assert not matches_masked(kept, b'{"t":"- done","key":"%b"}' % FORM.encode())
 
 
 def test_the_lines_of_a_key_stay_lines() -> None:
@@ -171,7 +171,7 @@ JSON = st.recursive(
 def test_any_json_keeps_its_shape_its_length_and_no_secret(value: Any, ascii_only: bool) -> None:
     line = json.dumps({"it": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     kept = mask_line(line)
-    assert len(kept) == len(line) and (kept == line or hides(kept, line)) and FORM.encode() not in kept
+    assert len(kept) == len(line) and (kept == line or matches_masked(kept, line)) and FORM.encode() not in kept
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -370,7 +370,9 @@ def test_a_restored_transcript_is_as_long_as_it_was_and_says_that_it_is_not_the_
         assert "masked" in done["notes"][0] and done["files"][0]["masked"] is True
         after = file.read_bytes()
         assert len(after) == len(before) and after != before
-        assert [hides(kept, line) or kept == line for kept, line in zip(after.split(b"\n"), before.split(b"\n"), strict=True)]
+        assert [
+            matches_masked(kept, line) or kept == line for kept, line in zip(after.split(b"\n"), before.split(b"\n"), strict=True)
+        ]
     ran: Ran = cli("--keep", root, "restore", SESSION, "--to", "claude", "--home", tmp_path / "there")
     assert ran.code == 0 and "B, masked)" in ran.out and "secrets in it were masked" in ran.out + ran.err
 
@@ -789,7 +791,7 @@ def test_two_secrets_as_names_stay_two_names() -> None:
         for ascii_only in (True, False):
             line = json.dumps({"a": value, "b": json.dumps([value, {one: "again"}])}, ensure_ascii=ascii_only).encode()
             kept = mask_line(line)
-            assert len(kept) == len(line) and hides(kept, line) and mask_line(kept) == kept
+            assert len(kept) == len(line) and matches_masked(kept, line) and mask_line(kept) == kept
             said = json.loads(kept)
             first, second = said["a"]
             assert said["a"] == {first: "belongs to alice", second: {second: "belongs to bob", first: "to alice"}}

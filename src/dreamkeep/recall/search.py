@@ -104,12 +104,12 @@ class Search:
         put_superseded_below(self._store, found, self._within, kinds, max(_CHECKED, 3 * limit))
         return _ordered(found.values())[:limit]
 
-    def read_texts(self, found: Iterable[Hit]) -> list[Hit]:
+    def read_texts(self, found: Sequence[Hit]) -> list[Hit]:
         """The hits with the texts of messages."""
-        found = list(found)
-        nos = self._store.numbers([(hit.session, hit.seq, hit.n) for hit in found if hit.kind == MESSAGE])
+        places = {hit.key: (hit.session, hit.seq, hit.n) for hit in found if hit.kind == MESSAGE}
+        nos = self._store.numbers(set(places.values()))
         texts = self._store.texts(list(nos.values()))
-        return [hit._replace(text=texts.get(nos.get((hit.session, hit.seq, hit.n), 0), hit.text)) for hit in found]
+        return [hit._replace(text=texts.get(nos.get(places[hit.key], 0), "")) if hit.key in places else hit for hit in found]
 
     def _word_weights(self, words: Sequence[str]) -> dict[str, float]:
         weights = {term.word: weight for term, weight in self._terms.weighed}

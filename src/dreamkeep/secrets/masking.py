@@ -1,13 +1,13 @@
-"""Secrets out of an agent's own bytes, so that these stay what they were in all else (`capture.redact_raw`). Pure, deterministic.
+"""Secrets masked in an agent's own bytes, which stay what they were in all else (`capture.redact_raw`). Pure, deterministic.
 
     {"type":"user","text":"the key is sk-live-4242424242"}
     {"type":"user","text":"the key is [redacted]********"}
 
-Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
-So places, sizes and line feeds hold. Whoever looks for what was kept of a line masks that line and compares.
+Every line keeps its length, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked. So
+places, sizes and line feeds hold. To find the kept form of a line, mask that line and compare.
 
-Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
-betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
+Each line is masked by itself, so that the same words are masked alike whichever way they come in. What one text of a line betrays
+is masked in all its texts, but not where records are recognised by it (ids, kinds, times): there only a secret's form counts.
 """
 
 from __future__ import annotations
@@ -17,43 +17,51 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dreamkeep.secrets.outward import named_secret
-from dreamkeep.secrets.redact import MARK, Span, everywhere, joined, open_blocks, secrets_in
-from dreamkeep.secrets.words import telling_for_sure
+from dreamkeep.secrets.redact import (
+    MARK,
+    Span,
+    extend_open_blocks,
+    find_secrets,
+    merge_spans,
+    named_secret,
+    pattern_for_found,
+)
+from dreamkeep.secrets.words import names_secret
 
 #: A string of JSON, and whether it is a name; what stands between two in a list.
 _STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
 _NEXT = re.compile(r"\s*+,\s*+")
-#: The signs of such a string: a pair of surrogates or an escape is one, the others (a group) stand for themselves.
+#: The characters of such a string: a pair of surrogates or an escape is one; the others (a group) stand for themselves.
 _SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|([^\\]+)", re.DOTALL)
 #: Line feeds stay, also written as escapes: a key's lines stay lines.
 _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
-#: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
+#: The mark of a short secret, a character that hardly anybody uses. Fewer bytes than the least are left alone.
 _SHORT, _LEAST = "\u2042".encode(), 3
-#: With a number at its end, if it is a name's.
+#: A masked stretch; a name's may have a number at its end.
 _MASKED = re.compile(rb"(?:\[redacted\]|\xe2\x81\x82)\**+(?:\xe2\x81\x82[0-9]++)?")
-#: What a row has of no JSON (shared/database.py); in a blob that is no text, what reads like one: anything else is compressed.
+#: How a row holds what JSON can't (agents/shared/database.py). In a blob that is no text, only stretches that read like text are
+#: masked: the rest is compressed.
 _ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
 _READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
-#: What these hold is known again by it.
+#: Records are recognised by the values of these.
 _STRUCTURE = re.compile(
     r"(?:.*(?:id|Id|ID|uuid|Uuid|At|_at)|type|subtype|kind|role|status|state|method|jsonrpc|model|version|name|table|\$.*"
     r"|timestamp|time|ts|date|created|updated)\Z"
 )
 _DEEPEST = 4
-#: What a line has at its ends that is no part of a record; and its signs without NULs.
+#: What a line may have at its ends that is no part of a record; and its characters without NULs.
 _AROUND = " \t\r\n\v\f\ufeff"
 _NO_NULS = re.compile("\0+|([^\0]+)")
 _DIGITS = re.compile(r"\d{300,}+")
 #: As a reader looks for a retry.
 _SAME_HEAD, _RETRIES = 6, 16
-#: So many signs of a secret tell that it begins there.
+#: So many characters of a secret show that it begins there.
 _LEAST_BEGUN = 4
 
 
 class _Site(NamedTuple):
-    """A text: from `start` to `end` of the text that it is `inside` of, and with which signs it is written there (None: as it
-    is). Its places in the line are found only if there is something to mask. Texts of one `group` follow each other in a list."""
+    """A text: from `start` to `end` of the text that it is `inside` of; `signs` matches its characters there (None: they stand as
+    they are). Its places in the line are computed only if there is something to mask. Texts of one `group` are one list's."""
 
     text: str
     inside: _Site | None = None
@@ -64,18 +72,18 @@ class _Site(NamedTuple):
     name: str = ""
     group: object = None
     is_name: bool = False
-    #: It ends somewhere, maybe in a secret that a text behind it has whole.
+    #: It breaks off, maybe inside a secret that a later text has whole.
     is_torn: bool = False
 
 
 def mask_line(line: bytes) -> bytes:
     """A JSON text or any other; the same object where nothing was masked."""
-    return _masked(line, list(_parts(_Site(_decoded(line)))))
+    return _mask_sites(line, list(_read_records(_Site(_decoded(line)))))
 
 
 def mask_text(text: bytes) -> bytes:
     """As one text, whatever it looks like, and of however many lines."""
-    return _masked(text, [_Site(_decoded(text))])
+    return _mask_sites(text, [_Site(_decoded(text))])
 
 
 def mask_row(line: bytes) -> bytes:
@@ -124,15 +132,15 @@ def is_masked(line: bytes) -> bool:
     return _MASKED.search(line) is not None
 
 
-def runs_in(line: bytes) -> tuple[Span, ...]:
+def masked_runs(line: bytes) -> tuple[Span, ...]:
     """Where something is masked, in order."""
     return tuple(run.span() for run in _MASKED.finditer(line))
 
 
-def hides(kept: bytes, line: bytes) -> bool:
+def matches_masked(kept: bytes, line: bytes) -> bool:
     """Whether `kept` is `line`, but for what is masked in it. For two that are known to speak of the same: one that is nearly
     all mask fits any other of its length."""
-    if len(kept) != len(line) or not (runs := runs_in(kept)):
+    if len(kept) != len(line) or not (runs := masked_runs(kept)):
         return False
     places = [0, *(place for run in runs for place in run), len(kept)]
     return all(kept[a:b] == line[a:b] for a, b in zip(places[::2], places[1::2], strict=True))
@@ -144,42 +152,41 @@ def hides(kept: bytes, line: bytes) -> bool:
 def _find_spans(sites: Sequence[_Site]) -> list[list[Span]]:
     """Stretches of each text, in order."""
     texts = [site.text for site in sites]
-    spans = [secrets_in(text) for text in texts]
+    spans = [find_secrets(text) for text in texts]
     for n, site in enumerate(sites):
         if site.is_name and spans[n]:  # one with a number would lose it
             spans[n] = [span for span in spans[n] if not _MASKED.fullmatch(texts[n][slice(*span)].encode("utf-8", "replace"))]
-    _in_lists(sites, spans)
-    told = [bool(site.name and telling_for_sure(site.name) and named_secret(site.name, site.text)) for site in sites]
-    for n, is_told in enumerate(told):
-        if is_told:
-            spans[n] = [(0, len(texts[n]))]  # its name tells what it is
-    pattern = everywhere(texts, spans, ())
+    _find_keys_in_lists(sites, spans)
+    for n, site in enumerate(sites):
+        if site.name and names_secret(site.name) and named_secret(site.name, site.text):
+            spans[n] = [(0, len(texts[n]))]
+    pattern = pattern_for_found(texts, spans, ())
     for n, site in enumerate(sites):
         if pattern is not None and not site.is_name and not _STRUCTURE.match(site.name):
             spans[n] += [match.span() for match in pattern.finditer(site.text)]
         if site.is_torn:
-            spans[n] += _begun(site.text, {text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own})
-        spans[n] = list(joined(spans[n])) if spans[n] else []
+            spans[n] += _torn_secret(site.text, {text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own})
+        spans[n] = list(merge_spans(spans[n])) if spans[n] else []
     return spans
 
 
-def _begun(text: str, secrets: Collection[str]) -> list[Span]:
+def _torn_secret(text: str, secrets: Collection[str]) -> list[Span]:
     """The beginning of a secret at the end of a text."""
     sizes = [n for one in secrets for n in range(_LEAST_BEGUN, len(one)) if text.endswith(one[:n])]
     return [(len(text) - max(sizes), len(text))] if sizes else []
 
 
-def _in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
+def _find_keys_in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
     """A key whose lines are the texts of a list."""
     groups: dict[object, list[int]] = {}
     for n, site in enumerate(sites):
         if site.group is not None:
             groups.setdefault(site.group, []).append(n)
     for own in groups.values():
-        open_blocks([sites[n].text for n in own], [spans[n] for n in own])
+        extend_open_blocks([sites[n].text for n in own], [spans[n] for n in own])
 
 
-def _parts(whole: _Site) -> Iterator[_Site]:
+def _read_records(whole: _Site) -> Iterator[_Site]:
     """The texts of a line, which is read as records are (session/records.py): around NULs and a BOM, and, where a record that was
     torn has its retry behind it, from there on."""
     text = whole.text
@@ -192,11 +199,11 @@ def _parts(whole: _Site) -> Iterator[_Site]:
         yield whole
         return
     for start, following in pairwise(begins):
-        yield _part(site, start, following)._replace(is_torn=True)
-    yield from _strings(_part(site, begins[-1], end), 0)
+        yield _slice_site(site, start, following)._replace(is_torn=True)
+    yield from _strings_of(_slice_site(site, begins[-1], end), 0)
 
 
-def _part(site: _Site, start: int, end: int) -> _Site:
+def _slice_site(site: _Site, start: int, end: int) -> _Site:
     if (start, end) == (0, len(site.text)):
         return site
     return _Site(site.text[start:end], site, start, end, None, site.depth + 1)
@@ -213,36 +220,36 @@ def _retries(text: str, begin: int, end: int) -> list[int]:
     return []
 
 
-def _sites(site: _Site, depth: int) -> Iterator[_Site]:
+def _texts_in(site: _Site, depth: int) -> Iterator[_Site]:
     """The texts in a text: itself, or, if it is JSON, its strings."""
     if depth >= _DEEPEST or not _is_json(site.text):
         yield site
     else:
-        yield from _strings(site, depth)
+        yield from _strings_of(site, depth)
 
 
-def _strings(site: _Site, depth: int) -> Iterator[_Site]:
+def _strings_of(site: _Site, depth: int) -> Iterator[_Site]:
     name, group, last, option = "", 0, 0, ""
     for match in _STRING.finditer(site.text):
         between = site.text[last : match.start()]
         last = match.end()
         if match[2]:
-            name = _read(match[1])
-            yield _inner(site, match)._replace(is_name=True)
+            name = _unescape(match[1])
+            yield _string_site(site, match)._replace(is_name=True)
             continue
         if "{" in between or "}" in between:
             name = ""  # of something else
         if not _NEXT.fullmatch(between):
             group, option = match.start(), ""
-        inner = _inner(site, match)._replace(name=option or name, group=(id(site), group))
+        inner = _string_site(site, match)._replace(name=option or name, group=(id(site), group))
         # `["mysql", "--password", "…"]`: as a command's words.
         option = inner.text.lstrip("-") if inner.text.startswith("-") else ""
-        yield from _sites(inner, depth + 1)
+        yield from _texts_in(inner, depth + 1)
 
 
-def _inner(site: _Site, match: re.Match[str]) -> _Site:
+def _string_site(site: _Site, match: re.Match[str]) -> _Site:
     signs = _SIGNS if "\\" in match[1] else None
-    return _Site(_read(match[1]), site, *match.span(1), signs, site.depth + 1)
+    return _Site(_unescape(match[1]), site, *match.span(1), signs, site.depth + 1)
 
 
 def _is_json(text: str) -> bool:
@@ -259,7 +266,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _read(raw: str) -> str:
+def _unescape(raw: str) -> str:
     import json
 
     return str(json.loads(f'"{raw}"', strict=False)) if "\\" in raw else raw
@@ -272,7 +279,7 @@ def _decoded(raw: bytes, errors: str = "surrogateescape") -> str:
 # -- and where that is in the line
 
 
-def _in_line(line: bytes, sites: Sequence[_Site], found: Sequence[list[Span]]) -> list[Span]:
+def _spans_in_line(line: bytes, sites: Sequence[_Site], found: Sequence[list[Span]]) -> list[Span]:
     """Stretches of the line, in order: those of the innermost texts first, as stretches of what they are inside of, and so on. So
     each text is gone through once, however much was found in it."""
     levels: dict[int, dict[int, tuple[_Site, list[Span]]]] = {}
@@ -286,11 +293,13 @@ def _in_line(line: bytes, sites: Sequence[_Site], found: Sequence[list[Span]]) -
     for depth in range(max(levels, default=0), 0, -1):
         for site, spans in levels.get(depth, {}).values():
             if site.inside is not None:
-                add(site.inside, _in_outer(site, site.inside.text, list(joined(spans))))
-    return [span for site, spans in levels.get(0, {}).values() for span in _in_bytes(line, site.text, list(joined(spans)))]
+                add(site.inside, _spans_in_outer(site, site.inside.text, list(merge_spans(spans))))
+    return [
+        span for site, spans in levels.get(0, {}).values() for span in _spans_in_bytes(line, site.text, list(merge_spans(spans)))
+    ]
 
 
-def _in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
+def _spans_in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
     if site.signs is None:
         return [(site.start + start, site.start + end) for start, end in spans]
     wanted = [place for span in spans for place in span]
@@ -310,7 +319,7 @@ def _in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
     return list(zip(places[::2], places[1::2], strict=True))
 
 
-def _in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
+def _spans_in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
     if len(line) == len(text):
         return spans
     found, at, size = [], 0, 0
@@ -325,33 +334,35 @@ def _in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
 # -- and masked
 
 
-def _masked(line: bytes, sites: Sequence[_Site]) -> bytes:
+def _mask_sites(line: bytes, sites: Sequence[_Site]) -> bytes:
     found = _find_spans(sites)
     if not any(found):
         return line
     changed = bytearray(line)
-    for start, end in _in_line(line, sites, found):
-        changed[start:end] = dark(line[start:end])
+    for start, end in _spans_in_line(line, sites, found):
+        changed[start:end] = blacken(line[start:end])
     names = [site.is_name and bool(own) for site, own in zip(sites, found, strict=True)]
     if any(names):
-        places = _in_line(line, sites, [[(0, len(site.text))] if name else [] for site, name in zip(sites, names, strict=True)])
-        _tell_apart(changed, [site.text for site, name in zip(sites, names, strict=True) if name], places)
+        places = _spans_in_line(
+            line, sites, [[(0, len(site.text))] if name else [] for site, name in zip(sites, names, strict=True)]
+        )
+        _number_equal_names(changed, [site.text for site, name in zip(sites, names, strict=True) if name], places)
     return bytes(changed)
 
 
-def _tell_apart(changed: bytearray, names: Sequence[str], places: Sequence[Span]) -> None:
+def _number_equal_names(changed: bytearray, names: Sequence[str], places: Sequence[Span]) -> None:
     """Two names with different secrets must not become one: then only one of the two values would be read."""
     known: dict[bytes, dict[str, int]] = {}
     for name, (start, end) in zip(names, places, strict=True):
         masked = bytes(changed[start:end])
         alike = known.setdefault(masked, {})
         if (number := alike.setdefault(name, len(alike))) > 0:
-            changed[start:end] = _numbered(masked, number + 1)
+            changed[start:end] = _add_number(masked, number + 1)
 
 
-def _numbered(masked: bytes, number: int) -> bytes:
+def _add_number(masked: bytes, number: int) -> bytes:
     """`[redacted]*******` → `[redacted]***⁂2`; one that is too short for it stays."""
-    start, end = max(runs_in(masked), key=lambda run: run[1] - run[0], default=(0, 0))
+    start, end = max(masked_runs(masked), key=lambda run: run[1] - run[0], default=(0, 0))
     told = _SHORT + b"%d" % number
     for mark in (MARK.encode(), _SHORT):
         if (stars := end - start - len(mark) - len(told)) >= 0:
@@ -359,12 +370,12 @@ def _numbered(masked: bytes, number: int) -> bytes:
     return masked
 
 
-def dark(raw: bytes) -> bytes:
+def blacken(raw: bytes) -> bytes:
     """As long, with its line feeds, and nothing else of it."""
-    return _LINE.sub(_dark, raw)
+    return _LINE.sub(_blacken_stretch, raw)
 
 
-def _dark(match: re.Match[bytes]) -> bytes:
+def _blacken_stretch(match: re.Match[bytes]) -> bytes:
     size = len(match[0])
     if match[1] or size < _LEAST:
         return match[0]

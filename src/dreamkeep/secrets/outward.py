@@ -1,8 +1,8 @@
 """An answer as it may leave, for a model or on a terminal: without secrets, and no text of it longer than asked. Pure.
 
-All its texts are looked at together and in order: what is found once is masked everywhere. Masked first and cut second, for half
-a secret looks like none. Ids, times and words of ours (kinds, states) stay as they are, so that they can be given back to us;
-inside a tool's `input` nothing is ours.
+All its texts are searched together and in order: what is found once is masked everywhere. They are masked first and cut second,
+for half a secret looks like none. Ids, times, kinds and states are dreamkeep's own words and stay as they are, so that a caller
+can pass them back; inside a tool's `input` nothing is our own.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dreamkeep.secrets.redact import MARK, redact, redact_all
-from dreamkeep.secrets.words import telling
+from dreamkeep.secrets.redact import MARK, named_secret, redact_all
 
+#: The names of fields whose values are our own words.
 _OURS = frozenset(
     (
-        *("id", "session", "seq", "n", "turn", "segment", "run", "task", "insights", "artifact_refs", "native_id"),
+        *("id", "session", "seq", "n", "turn", "segment", "run", "task", "insights", "artifact_refs", "native_id", "origin"),
         *("kind", "kinds", "state", "status", "role", "mark", "type", "agent", "author", "source", "eligibility", "lock"),
-        "origin",
         *("at", "started_at", "last_at", "ended_at", "submitted_at", "settled_at", "said_at", "first_at", "completed_at"),
         *("last_attempt_at", "finished_at", "completion_recorded_at", "last_successful_run_at"),
     )
 )
 _FOREIGN = "input"
 _DEEPEST = 40
-#: What is looked at beyond what is shown, and what of that may be half a secret.
+#: So much is searched beyond what is shown, and so much of that may be half a secret.
 _BEYOND, _EDGE = 4_096, 512
 
 Change = Callable[[str, str], str]
@@ -33,21 +32,21 @@ Change = Callable[[str, str], str]
 def outward(answer: Any, *, longest: int | None = None, mask: bool = True) -> Any:
     """`longest`: how long a text may be; None for any length."""
     texts: list[str] = []
-    told: set[str] = set()
+    known: set[str] = set()
 
     def collect(name: str, text: str) -> str:
         texts.append(text if longest is None else text[: longest + _BEYOND])
         if mask and named_secret(name, text):
-            told.add(text)
+            known.add(text)
         return text
 
     _walk("", answer, collect, ours=True, depth=0)
-    masked = iter(redact_all(texts, told)[0] if mask else texts)
+    masked = iter(redact_all(texts, known)[0] if mask else texts)
 
     def replaced(name: str, text: str) -> str:
         own = next(masked)
         if mask and own == text and named_secret(name, text):
-            return MARK  # a short one is not masked everywhere, but it is here, where its name tells what it is
+            return MARK  # a short one is masked only here, where its name betrays it
         if longest is None or len(text) <= longest:
             return own
         kept = (own[:-_EDGE] if len(text) > longest + _BEYOND else own)[:longest]
@@ -70,11 +69,3 @@ def _walk(name: str, value: Any, change: Change, *, ours: bool, depth: int) -> A
     if isinstance(value, (list, tuple)):
         return [_walk(name, one, change, ours=ours, depth=depth + 1) for one in value]
     return value
-
-
-def named_secret(name: str, value: str) -> bool:
-    """`{"password": "…"}`: the name is what betrays it."""
-    if not name or not telling(name) or not value or len(value) > 500 or any(sign.isspace() for sign in value):
-        return False
-    masked, count = redact(f"{name}={value}")
-    return count > 0 and masked.startswith(f"{name}={MARK}")

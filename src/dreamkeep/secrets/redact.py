@@ -2,8 +2,8 @@
 
     redact(text) -> (text, how many)          redact_all(texts) -> (texts, how many), for texts that follow each other
 
-Five ways to find one: by its form (secret_forms.py), by the words before it (secret_words.py), by the command it is given to, by
-its place (a table's column, a Kubernetes Secret: secret_structures.py), and as a block (private keys). Then:
+A secret is found by its form, by the command or sentence it stands in (forms.py), by the words before it (words.py), by its place
+in a table or a Kubernetes Secret (structures.py), or as a private key's block. Then:
 
 * what was found once is masked everywhere in the same texts, also where nothing betrays it (`hunter2x` in a log line);
 * what two texts hold between them is found too: a key block that goes on in the next message, a token cut in the middle.
@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.secrets.forms import COMMANDS, FORMS, SAID, SAID_WORDS
 from dreamkeep.secrets.structures import in_kubernetes, in_tables
-from dreamkeep.secrets.words import find_values as named
-from dreamkeep.secrets.words import machine_made, refers
+from dreamkeep.secrets.words import find_values, is_reference, machine_made, may_name_secret
 
 MARK = "[redacted]"
 
@@ -31,7 +30,7 @@ Span = tuple[int, int]
 #: A word begins here; also behind an escape of JSON or a URL, whose last sign is a letter or digit.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))"
 _FORMS = re.compile(_BEGIN + "(?:" + "|".join(form.replace("(?P<s>", f"(?P<s{n}>") for n, form in enumerate(FORMS)) + ")")
-#: Where one can be at all: nothing shorter is looked at more closely.
+#: Only where this matches can a form match; it is cheaper to search.
 _RUN = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]{16,}+")
 _RUN_BEGIN, _RUN_END = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*+"), re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*\Z")
 _ON = re.compile(r"[A-Za-z0-9_\-]*+")
@@ -45,17 +44,17 @@ _USER_SLASH = re.compile(r"[^\s/@:\"'<>?#\\`]{0,200}+:(?!\d{1,5}/)(?P<s>[^\s\"'<
 
 
 def redact(text: str, known: Iterable[str] = ()) -> tuple[str, int]:
-    """`known`: secrets that are known already, to be masked wherever they stand."""
+    """`known`: secrets that the caller knows, to be masked wherever they stand."""
     texts, count = redact_all((text,), known)
     return texts[0], count
 
 
 def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[str], int]:
     """`texts` in the order in which they were said."""
-    spans = [secrets_in(text) for text in texts]
-    open_blocks(texts, spans)
-    _across(texts, spans)
-    pattern = everywhere(texts, spans, known)
+    spans = [find_secrets(text) for text in texts]
+    extend_open_blocks(texts, spans)
+    _find_across(texts, spans)
+    pattern = pattern_for_found(texts, spans, known)
     masked, count = [], 0
     for text, own in zip(texts, spans, strict=True):
         if pattern is not None:
@@ -66,18 +65,26 @@ def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[st
     return masked, count
 
 
+def named_secret(name: str, value: str) -> bool:
+    """`{"password": "…"}`: whether the name betrays the value."""
+    if not name or not may_name_secret(name) or not value or len(value) > 500 or any(sign.isspace() for sign in value):
+        return False
+    masked, count = redact(f"{name}={value}")
+    return count > 0 and masked.startswith(f"{name}={MARK}")
+
+
 def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
     if not spans:
         return text, 0
     pieces, at, count = [], 0, 0
-    for start, end in joined(spans):
+    for start, end in merge_spans(spans):
         pieces += [text[at:start], MARK]
         at, count = end, count + 1
     return "".join(pieces) + text[at:], count
 
 
-def joined(spans: list[Span]) -> Iterator[Span]:
-    """In order, and those that touch or overlap as one."""
+def merge_spans(spans: list[Span]) -> Iterator[Span]:
+    """In order; those that touch or overlap become one."""
     ordered = sorted(spans)
     start, end = ordered[0]
     for first, last in ordered[1:]:
@@ -91,11 +98,11 @@ def joined(spans: list[Span]) -> Iterator[Span]:
 # -- one text
 
 
-def secrets_in(text: str) -> list[Span]:
-    """Where they are, by what this text alone tells; in no order, and some may overlap."""
+def find_secrets(text: str) -> list[Span]:
+    """Where they are, by this text alone; in no order, and some may overlap."""
     if len(text) < 6:
         return []
-    found = _unescaped(text) if "\\" in text else _single(text)
+    found = _find_unescaped(text) if "\\" in text else _find_plain(text)
     return [span for span in found if MARK not in text[span[0] : span[1]]] + _blocks(text)
 
 
@@ -104,10 +111,10 @@ _ESCAPE = re.compile(r"\\++(?:([nrt\"'])|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))")
 _SIGNS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def _unescaped(text: str) -> list[Span]:
-    """Looked at as it is, and as it reads without its escapes: behind a written-out line feed a command is a command, too. Where
-    both tell a secret at the same place, the second tells its end."""
-    raw = [_whole_escapes(text, span) for span in _single(text)]
+def _find_unescaped(text: str) -> list[Span]:
+    """Searched as it is, and as it reads without its escapes: after a written-out line feed a command is a command too. Where
+    both find a secret at the same place, the second tells its end."""
+    raw = [_whole_escapes(text, span) for span in _find_plain(text)]
     pieces: list[str] = []
     #: Where each escape's sign is in what is read, and behind which place in the text.
     signs, ends = array("Q"), array("Q")
@@ -125,26 +132,26 @@ def _unescaped(text: str) -> list[Span]:
         n = bisect_left(signs, sign)  # so many escapes are before it
         return ends[n - 1] + sign - signs[n - 1] - 1 if n else sign
 
-    read = [(place(start), place(end)) for start, end in _single("".join((*pieces, text[at:])))]
+    read = [(place(start), place(end)) for start, end in _find_plain("".join((*pieces, text[at:])))]
     begun = {start for start, _ in read}
     return read + [span for span in raw if span[0] not in begun]
 
 
 def _whole_escapes(text: str, span: Span) -> Span:
-    """Without a backslash at its end that is the quote's behind it."""
+    """Without a backslash at its end that belongs to the quote behind it."""
     start, end = span
     if text[end : end + 1] in ('"', "'"):
         end = start + len(text[start:end].rstrip("\\"))
     return start, end
 
 
-def _single(text: str) -> Iterator[Span]:
+def _find_plain(text: str) -> Iterator[Span]:
     for run in _RUN.finditer(text):
         for match in _FORMS.finditer(text, *run.span()):
             start, end = match.span(match.lastgroup or 0)
             # A form says how long it is at least; whatever goes on with it belongs to it.
             yield start, _ON.match(text, end).end()  # type: ignore[union-attr]
-    yield from named(text)
+    yield from find_values(text)
     yield from _in_urls(text)
     lower = text.lower()
     if len(lower) != len(text):
@@ -153,7 +160,9 @@ def _single(text: str) -> Iterator[Span]:
     yield from in_kubernetes(text)
     for word, pattern in _COMMANDS:
         if word in lower:
-            yield from (m.span("s") for m in pattern.finditer(text) if not refers(m["s"], quoted=True) and not _port(m["s"]))
+            yield from (
+                m.span("s") for m in pattern.finditer(text) if not is_reference(m["s"], quoted=True) and not _is_port(m["s"])
+            )
     yield from _find_spoken(text, lower)
     for match in _BASIC.finditer(text) if "basic" in lower else ():
         if _is_basic(match["s"]):
@@ -161,16 +170,16 @@ def _single(text: str) -> Iterator[Span]:
 
 
 def _find_spoken(text: str, lower: str) -> Iterator[Span]:
-    """Codes, PINs and logins in sentences: looked for only around the words that tell, and only where there is a digit."""
+    """Codes, PINs and logins in sentences: searched only around certain words, and only where there is a digit."""
     around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
-    for start, end in joined(around) if around else ():
+    for start, end in merge_spans(around) if around else ():
         if _DIGIT.search(text, start, end):
             for pattern in _SAID:
                 found = (match for match in pattern.finditer(text, start, end))
-                yield from (m.span("s") for m in found if m["s"][0].isdigit() or not refers(m["s"], quoted=True))
+                yield from (m.span("s") for m in found if m["s"][0].isdigit() or not is_reference(m["s"], quoted=True))
 
 
-def _port(value: str) -> bool:
+def _is_port(value: str) -> bool:
     return re.fullmatch(r"[\d.:\-]+(?:/(?:tcp|udp))?", value) is not None
 
 
@@ -194,7 +203,7 @@ def _in_urls(text: str) -> Iterator[Span]:
                 yield match.span("user")
         else:
             match = match or _USER_SLASH.match(text, at + 3)
-            if match and not refers(match["s"], quoted=True):
+            if match and not is_reference(match["s"], quoted=True):
                 yield match.span("s")
         at = text.find("://", at + 3)
 
@@ -221,7 +230,7 @@ _LONGEST_BLOCK = 40_000
 
 
 def _blocks(text: str) -> list[Span]:
-    """With both ends: all that is between them. With one: the lines at that end that look like a key's."""
+    """A block with both ends is masked from end to end. With one end, the lines there that look like a key's are masked."""
     spans: list[Span] = []
     if "-----" not in text and "Private-" not in text:
         return spans
@@ -231,7 +240,7 @@ def _blocks(text: str) -> list[Span]:
             continue
         if match["what"] == "BEGIN" or match["putty"]:
             if begun is not None:
-                spans += _begun(text, begun)
+                spans += _begun_block(text, begun)
             begun = match.start() if match["what"] else match.end()
         elif begun is not None and match.end() - begun <= _LONGEST_BLOCK:
             # A program that only names the two ends has no key between them.
@@ -239,40 +248,40 @@ def _blocks(text: str) -> list[Span]:
                 spans.append((begun, match.end()))
             begun = None
         elif match["what"]:
-            start = _lines_start(text, match.start())
+            start = _key_lines_start(text, match.start())
             spans += [(start, match.end())] if start < match.start() else []
     if begun is not None:
-        spans += _begun(text, begun)
+        spans += _begun_block(text, begun)
     return spans
 
 
-def _begun(text: str, start: int) -> list[Span]:
-    """From a block's beginning to behind the last line that looks like a part of it."""
+def _begun_block(text: str, start: int) -> list[Span]:
+    """From a block's beginning to the end of the last line that looks like a part of it."""
     first = _FENCE.match(text, start)
     at = first.end() if first else start
-    line = _words(text, at)
-    end = _lines(text, line, line)
+    line = _key_words_end(text, at)
+    end = _key_lines_end(text, line, line)
     return [(start, end)] if end > at or at == len(text.rstrip()) else []
 
 
-def _words(text: str, at: int) -> int:
-    """Behind the last word of this line that looks like a line of a key."""
-    begun = at
+def _key_words_end(text: str, at: int) -> int:
+    """The end of the last word of this line that looks like a line of a key."""
+    start = at
     while found := _KEY_WORD.match(text, at):
         at = found.end()
-    cut = _CUT_WORD.match(text, at) if at > begun else None
+    cut = _CUT_WORD.match(text, at) if at > start else None
     return cut.end() if cut else at
 
 
-def _lines(text: str, at: int, end: int) -> int:
-    """Behind the last line from `at` on that looks like a part of a key; `end` where none does."""
+def _key_lines_end(text: str, at: int, end: int) -> int:
+    """The end of the last line from `at` on that looks like a part of a key; `end` where none does."""
     last = min(len(text), at + _LONGEST_BLOCK)
     while at < last:
         stop = _LINE_END.search(text, at, min(last, at + _LONGEST_LINE))
         if stop is None and at + _LONGEST_LINE < last:
             return end  # no key has a line of that length
         words = text[at : stop.start() if stop else last]
-        if words.strip() and not _LINE.match(words) and not _HEADER.match(words) and not _short_last(words):
+        if words.strip() and not _LINE.match(words) and not _HEADER.match(words) and not _is_last_key_line(words):
             return end
         if words.strip():
             end = at + len(words)
@@ -282,17 +291,17 @@ def _lines(text: str, at: int, end: int) -> int:
     return end
 
 
-def _short_last(words: str) -> bool:
+def _is_last_key_line(words: str) -> bool:
     return re.fullmatch(r"\s*[A-Za-z0-9+/]{1,64}={1,2}\s*", words) is not None
 
 
-def _lines_start(text: str, end: int) -> int:
+def _key_lines_start(text: str, end: int) -> int:
     """From a block's end back to its first line that looks like a part of it."""
     start = at = end
     while at > max(0, end - _LONGEST_BLOCK):
         line = max(text.rfind("\n", max(0, at - 4200), at), text.rfind("\\n", max(0, at - 4200), at) + 1)
         words = text[line + 1 : at] if line >= 0 else text[max(0, at - 4200) : at]
-        if words.strip() and not _LINE.match(words) and not _short_last(words) and not _HEADER.match(words):
+        if words.strip() and not _LINE.match(words) and not _is_last_key_line(words) and not _HEADER.match(words):
             break
         if words.strip():
             start = at - len(words)
@@ -305,11 +314,11 @@ def _lines_start(text: str, end: int) -> int:
 # -- over the border of two texts
 
 
-def open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
+def extend_open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
     """A key that one text begins and does not end goes on in the next ones, as far as their lines look like it."""
     open = False
     for text, own in zip(texts, spans, strict=True):
-        if open and (end := _lines(text, 0, 0)):
+        if open and (end := _key_lines_end(text, 0, 0)):
             own.append((0, end))
         ends = len(text.rstrip())
         begun = [span for span in own if span[1] >= ends and _is_begun(text, span)]
@@ -325,64 +334,55 @@ _TAIL = 300
 _WORDS_END = re.compile(r"[^\s\"'`,;()<>\[\]]+")
 
 
-def _across(texts: Sequence[str], spans: list[list[Span]]) -> None:
-    """A secret that is cut by the border between two texts: looked for in the end of one and the beginning of the next."""
+def _find_across(texts: Sequence[str], spans: list[list[Span]]) -> None:
+    """A secret that is cut by the border between two texts: searched in the end of one and the beginning of the next."""
     for n in range(len(texts) - 1):
         left, right = texts[n], texts[n + 1]
         if not left or not right or left[-1].isspace() or right[0].isspace():
             continue
         if left.endswith(MARK):
-            continue  # masked before; what went on with it was, too
+            continue  # masked before, and so was its rest
         tail, head = left[-_TAIL:], right[:_TAIL]
         if len(_RUN_END.search(tail)[0]) + len(_RUN_BEGIN.match(head)[0]) < 16:  # type: ignore[index]
             continue  # too short for anything
         offset = len(left) - len(tail)
-        taken = any(end == len(left) for _, end in spans[n])
-        if taken:
-            _go_on(head, spans[n + 1])
+        if any(end == len(left) for _, end in spans[n]):
+            _mask_rest(head, spans[n + 1])
             continue
-        for start, end in _single(tail + head):
-            # What two texts hold between them has the look of a secret: `PASSWORD=` at the end of one tells nothing of the next.
+        for start, end in _find_plain(tail + head):
+            # Only what looks like a secret itself: `PASSWORD=` at the end of one text says nothing of the next.
             if end > len(tail) and MARK not in (value := (tail + head)[start:end]) and machine_made(value):
                 if start < len(tail):
                     spans[n].append((offset + start, len(left)))
                 spans[n + 1].append((max(0, start - len(tail)), end - len(tail)))
 
 
-def _go_on(head: str, spans: list[Span]) -> None:
-    """What was before ends with a secret. If this goes on like one, it is the rest of it."""
+def _mask_rest(head: str, spans: list[Span]) -> None:
+    """The text before ends with a secret. If this text goes on like one, that is the secret's rest."""
     match = _WORDS_END.match(head)
     if match and len(match[0]) >= 8 and re.search(r"\d|[a-z][A-Z]", match[0]):
         spans.append(match.span())
 
 
-# -- everywhere
+# -- pattern_for_found
 
 #: Passwords that are names at the same time: what they name must stay readable.
 _NAMES = frozenset(
-    (
-        *("postgres", "mysql", "mariadb", "mongodb", "redis", "rabbitmq", "elastic", "minio", "docker", "grafana", "keycloak"),
-        *(
-            "admin",
-            "administrator",
-            "default",
-            "production",
-            "staging",
-            "development",
-            "testing",
-            "localhost",
-            "public",
-            "private",
-        ),
-        *("master", "guest", "manager", "system", "service", "oracle", "jenkins", "vagrant", "ubuntu", "debian", "dreamkeep"),
+    re.findall(
+        r"\w+",
+        """
+    postgres mysql mariadb mongodb redis rabbitmq elastic minio docker grafana keycloak admin administrator default
+    production staging development testing localhost public private master guest manager system service oracle jenkins
+    vagrant ubuntu debian dreamkeep
+    """,
     )
 )
-#: A word that stands by itself more often than this is a word of the session's own.
+#: A word that stands by itself more often than this is one of the session's own words.
 _OFTEN = 5
 
 
-def everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern for all that was found and for what is known. Mere words only where they stand as a word."""
+def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
+    """One pattern for all that was found and for what the caller knows. A plain word is masked only where it stands as a word."""
     values = {value for value in known if len(value) >= 6}
     words: dict[str, int] = {}
     for text, own in zip(texts, spans, strict=True):
@@ -392,28 +392,28 @@ def everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[st
                 values.update(re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n")))
             elif (value.isalpha() or value.isdigit()) and len(value) < 16:
                 words[value] = words.get(value, 0) + 1
-            elif _worth(value):
+            elif _is_distinctive(value):
                 values.add(value)
                 if value.count(" ") >= 11:
                     values.add(" ".join(value.split(" ")[:12]))  # what follows twelve words may be the sentence around them
-    mere = {word for word, times in words.items() if _is_no_name(word, times, texts)}
+    plain = {word for word, times in words.items() if _is_rare(word, times, texts)}
     patterns = []
     if values:
-        patterns.append(_tree(_longest_first({form for value in values for form in _written(value)}), 4))
-    if mere:
-        patterns.append(rf"(?<![A-Za-z0-9]){_tree(_longest_first(mere), 4)}(?![A-Za-z0-9])")
+        patterns.append(_alternatives(_longest_first({form for value in values for form in _spellings(value)}), 4))
+    if plain:
+        patterns.append(rf"(?<![A-Za-z0-9]){_alternatives(_longest_first(plain), 4)}(?![A-Za-z0-9])")
     return re.compile("|".join(patterns)) if patterns else None
 
 
-def _worth(value: str) -> bool:
+def _is_distinctive(value: str) -> bool:
     """Long or odd enough to be nothing else wherever it stands."""
-    if len(value) < 6 or refers(value, quoted=True):
+    if len(value) < 6 or is_reference(value, quoted=True):
         return False
     return len(value) >= 16 or (any(c.isalpha() for c in value) and not value.isalpha())
 
 
-def _is_no_name(word: str, found: int, texts: Sequence[str]) -> bool:
-    if len(word) < 6 or word.lower() in _NAMES or refers(word, quoted=True):
+def _is_rare(word: str, found: int, texts: Sequence[str]) -> bool:
+    if len(word) < 6 or word.lower() in _NAMES or is_reference(word, quoted=True):
         return False
     return sum(text.count(word) for text in texts) - found <= _OFTEN
 
@@ -422,17 +422,18 @@ def _longest_first(forms: Iterable[str]) -> list[str]:
     return sorted(forms, key=lambda form: (-len(form), form))
 
 
-def _tree(forms: list[str], depth: int) -> str:
-    """`forms`: the longest first, so that no beginning of a secret is taken for all of it."""
+def _alternatives(forms: list[str], depth: int) -> str:
+    """A pattern for any of these, as a tree over their first `depth` characters. The longest come first, so that a secret is
+    matched whole."""
     if depth == 0 or len(forms) == 1:
         return "(?:" + "|".join(re.escape(form) for form in forms) + ")"
     below: dict[str, list[str]] = {}
     for form in forms:
         below.setdefault(form[0], []).append(form[1:])
-    return "(?:" + "|".join(re.escape(sign) + _tree(rest, depth - 1) for sign, rest in below.items()) + ")"
+    return "(?:" + "|".join(re.escape(sign) + _alternatives(rest, depth - 1) for sign, rest in below.items()) + ")"
 
 
-def _written(value: str) -> Iterator[str]:
+def _spellings(value: str) -> Iterator[str]:
     """As it is, in a URL, and inside JSON."""
     from json import dumps
     from urllib.parse import quote

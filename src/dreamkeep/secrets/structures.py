@@ -20,7 +20,7 @@ _COLUMNS = (
     "|otp|otpauth|login_totp|psk"
 )
 _COLUMN = re.compile(rf"(?i)(?:{_COLUMNS})")
-#: One of them, at the end of a cell; and what else a line may hold that names columns.
+#: One of them, at the end of a cell; and any other name of a column.
 _HEADER = re.compile(rf"(?m)(?:{_COLUMNS})(?=[,;\t\"\r]|$)")
 _NAME = re.compile(r"[^\W\d][\w .#/()\-]{0,59}")
 _CELL = re.compile(r"[ \t]*(?:\"((?:[^\"\n]|\"\"){0,2000})\"|([^,;\t\n\"]{0,2000}))[ \t]*\r?(?=[,;\t\n]|\Z)")
@@ -28,8 +28,8 @@ _MOST_COLUMNS = 200
 
 
 def in_tables(text: str, lower: str) -> Iterator[Span]:
-    """The cells below a telling column, as far as the lines have as many cells as the line that names the columns. `lower`: the
-    text in lower case, place by place."""
+    """The cells below such a column, as far as the lines have as many cells as the line that names the columns. `lower`: the text
+    in lower case, of the same length."""
     after = 0
     for header in _HEADER.finditer(lower):
         if header.start() < after or not (header.start() == 0 or text[header.start() - 1] in ',;\t"\n'):
@@ -85,7 +85,7 @@ _DOCUMENT = re.compile(r"(?m)^---[ \t\r]{0,8}$")
 
 
 def in_kubernetes(text: str) -> Iterator[Span]:
-    """What the fields of a Secret hold, whatever these are called."""
+    """The values of a Secret's fields, whatever these are called."""
     if "Secret" not in text or "ata" not in text:
         return
     borders = [0, *(match.end() for match in _DOCUMENT.finditer(text)), len(text)]

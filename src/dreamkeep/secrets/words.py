@@ -2,19 +2,24 @@
 
     <name with a telling word> <what stands between> <value>
 
-How much a value must look like a secret depends on the word. `password` and its like: nearly everything that is not a reference
-(`$X`, `settings.x`), a type, or a placeholder. `token`, `api key`: it must have the look of something made by a machine. A bare
-`key`, `sig`: only what is long and random. Everything is looked at from the word on and with bounds, so time is linear.
+How much a value must look like a secret depends on the word:
+
+    strong   `password` and its like: nearly everything that is not a reference (`$X`, `settings.x`), a type, or a placeholder
+    keyish   `token`, `api key`: the value must look machine-made
+    weak     a bare `key`, `sig`: only what is long and random
+
+The search goes from the word on and is bounded, so time is linear.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 STRONG, KEYISH, WEAK = "strong", "keyish", "weak"
 
-#: What people call a password.
+#: Words for a password.
 _PASSWORDS = (
     *("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "wachtwoord"),
     *("contraseña", "contrasena", "mot de passe", "senha", "palavra-passe", "пароль", "비밀번호"),
@@ -36,7 +41,7 @@ _KEYS = (
     "api|access|private|secret|encryption|decryption|signing|sign|master|account|auth|client|storage|service|deploy|webhook"
     "|license|admin|role|bot|hmac|aes|jwt|integration|subscription|ingest|app|application|server|shared|root|consumer|write|sas"
 )
-#: In lower case; plain words only, which is what the engine searches fast.
+#: In lower case; plain words only, which the regex engine finds fast.
 _WORD = re.compile(
     "|".join(_PASSWORDS) + "|secret|token|credential|pass|pwd|pw|psk|mdp|clave|authorization|auth|bearer|jwt|cookie|otp|key"
     "|signature|sig|sid|session|code"
@@ -51,9 +56,10 @@ _ALONE = {
     **dict.fromkeys(("authorization", "auth", "bearer", "jwt", "cookie", "otp"), KEYISH),
     **dict.fromkeys(("key", "signature", "sig", "sid", "session", "code"), WEAK),
 }
+_STRENGTH = {**_ALONE, **_INSIDE}
 #: Before `key`.
 _KIND_OF_KEY = re.compile(rf"(?:{_KEYS})[_\-. ]?$")
-#: What these words stand for when one of these goes before them is no secret.
+#: Before such a word: then it names no secret (`public key`, `error code`).
 _NOT_BEFORE = re.compile(
     r"(?:public|primary|foreign|cache|sort|partition|hash|index|object|dict|map|lookup|row|idempotency|dedup|group|rout(?:e|ing)"
     r"|query|translation|i18n|locale|host|hot|short|next|page|continuation|cursor|pad|eos|bos|unk|special|stop|mask|max|min|num"
@@ -65,7 +71,7 @@ _NOT_BEHIND = re.compile(
     r"|hint|reset|rotation|class|formats?|min|max|window|usage|used|cost|price|column|label|placeholder|input|rules?|strength"
     r"|validator|store|algorithm|alg|method|scheme|scope|issuer|audience|at|date|time|on|in|by|total|per|regex|pattern)$"
 )
-#: Behind a word without anything between, only these do not make another word of it (`secretary`, `tokenizer`).
+#: Glued to the word: only these do not make another word of it (as in `secretary`, `tokenizer`).
 _GLUED = re.compile(r"s?(?:key|token|hash|value|base|string|word)?s?\d*(?:[_\-.].*)?$")
 _BEHIND = re.compile(
     rf"""(?P<tail>[A-Za-z0-9_\-.]{{0,40}}+)
@@ -83,14 +89,14 @@ _BEHIND = re.compile(
     (?P<open>(?:[frbu]{{0,2}}+\\{{0,3}}+["'`]{{1,3}}+|[“„‘‚「『]|«[ \u00a0]?)?)""",
     re.X,
 )
-#: `src/password.js:14:const x1`: the word is a part of a file's name, and what follows is a place in that file.
+#: `src/password.js:14:const x1`: the word is a part of a file's name, and the number is a line of that file.
 _FILE = re.compile(
     r"\.(?:py|pyi|[cm]?[jt]sx?|vue|svelte|rb|go|rs|java|kts?|swift|cs|cpp|hpp|[ch]|php|exs?|erl|scala|lua|sh|sql|ya?ml|md)$"
 )
 _LINE_IN_FILE = re.compile(r"\d{1,6}:")
-#: `Linux-node-<sha256>`: a cache's key, made of what it is for.
+#: `Linux-node-<sha256>`: a cache's key, made of the name of its content.
 _CHECKSUM = re.compile(r"[A-Za-z0-9][_\-.:/](?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})$")
-#: A value in quotes ends at its quote, one without at what can't be in it. A backslash before n, r, t or a quote: JSON in a text.
+#: A value in quotes ends at its quote. A backslash before n, r, t or a quote ends it too: that is JSON in a text.
 _OTHER_QUOTES = (("“", "”“"), ("„", "“”"), ("‘", "’"), ("‚", "‘’"), ("「", "」"), ("『", "』"))
 _IN_QUOTES = {
     **{quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}") for quote in ('"', "'", "`")},
@@ -114,7 +120,7 @@ _PLACEHOLDER = re.compile(
     r"|argon2|base64|utf-?8|oauth2?|(?:u?int|bytes|float|[uif])\d+|<.*>?)",
     re.I | re.S,
 )
-#: To be filled in, by its words; with a digit in it, it may be filled in already.
+#: A place to fill in, by its words. With a digit in it, it may be filled in already.
 _FILL_IN = re.compile(
     r"(?:your|the|an?|some|insert|enter|example)[_\- ]\D*|your(?:own|password|token|key|secret|api)\D*|\D*[_\-]here"
     r"|(?:example|placeholder|dummy)[a-z_\- ]*",
@@ -133,7 +139,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d+(?:[.,:]\d+)*[a-zA-Z%]{0,3}")
 #: `advanced-tool-use-2025-11-20`: words and numbers, each by itself.
 _WORDY = re.compile(r"(?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8})(?:[_\-./:](?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8}))+")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-#: `hunter2secret`: a number between words and glued to the next, as names in programs have it only behind these few.
+#: `hunter2secret`: a number between words and glued to the next. Names in programs have it only after these few.
 _TYPED = re.compile(
     r"(?!(?i:base|utf|u?int|float|sha|md|aes|ed|[ehr]s|oauth|auth|ipv|http|tls|web|win|str|json|log|neo|py|python|node|vue"
     r"|gpt|bert|llama|qwen|gemma|ec|[a-z])\d)[A-Za-z]{1,40}\d{1,8}[a-z][A-Za-z0-9]{0,80}"
@@ -152,7 +158,7 @@ _USED = re.compile(
     r"(?i)\b(?:use|used|using|with|try|enter|type|mit|nutze|avec|utilise|con|usa|com)[ \t]"
     r"(?:(?:the|this|my|dem|das|le|la|a|o)[ \t])?$"
 )
-#: After `--password`: a sentence about the flag, not a value of it.
+#: After `--password`: a sentence about the flag, not its value.
 _PROSE = frozenset(
     re.findall(
         r"\w+",
@@ -170,17 +176,17 @@ def find_values(text: str) -> Iterator[tuple[int, int]]:
     after = 0
     for word in _WORD.finditer(lower):
         # A value that was just taken may hold such a word itself.
-        if word.start() >= after and (span := _value(text, lower, word)):
+        if word.start() >= after and (span := _value_of(text, lower, word)):
             yield span
             after = span[1]
-            if (end := _on(text, after)) > after:
+            if (end := _extend(text, after)) > after:
                 # Both: as a field of a form it may stand elsewhere without what follows it here.
                 yield span[0], end
                 after = end
 
 
-def _on(text: str, end: int) -> int:
-    """Where a value ends that may go on behind ampersands; looked for in a bounded stretch."""
+def _extend(text: str, end: int) -> int:
+    """Where a value ends that may go on behind ampersands; searched in a bounded stretch."""
     most = end + 300
     while end < most and (more := _AND_ON.match(text, end)):
         end = more.start() + len(more[0].rstrip(".,;:!?)*"))
@@ -189,16 +195,16 @@ def _on(text: str, end: int) -> int:
     return end
 
 
-def telling(name: str) -> bool:
-    """Whether a name may be one of a secret at all."""
+def may_name_secret(name: str) -> bool:
+    """Whether a name may be that of a secret at all."""
     return _WORD.search(name.lower()) is not None
 
 
-def telling_for_sure(name: str) -> bool:
-    """Whether a name is one of a secret, and none that programs use for many things (`signature`, `session`, `key`, `code`)."""
+def names_secret(name: str) -> bool:
+    """Whether a name is that of a secret, and none that programs use for many things (`signature`, `session`, `key`, `code`)."""
     lower = name.lower()
     return any(
-        (_INSIDE.get(word[0]) or _ALONE[word[0]]) != WEAK or _KIND_OF_KEY.search(lower, max(0, word.start() - 14), word.start())
+        _STRENGTH[word[0]] != WEAK or _KIND_OF_KEY.search(lower, max(0, word.start() - 14), word.start())
         for word in _WORD.finditer(lower)
     )
 
@@ -209,9 +215,9 @@ _LOWER = {
 }
 
 
-def _value(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None:
+def _value_of(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None:
     start = word.start()
-    strength = _INSIDE.get(word[0]) or _ALONE[word[0]]
+    strength = _STRENGTH[word[0]]
     if word[0] == "key" and _KIND_OF_KEY.search(lower, max(0, start - 14), start):
         strength = KEYISH
     elif word[0] in _ALONE and not _begins_word(text, start):
@@ -223,7 +229,7 @@ def _value(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None
         return None
     if behind["between"] == ":" and _FILE.search(behind["tail"]) and _LINE_IN_FILE.match(text, behind.end()):
         return None
-    return _judged(text, start, strength, behind)
+    return _find_value(text, start, strength, behind)
 
 
 def _begins_word(text: str, at: int) -> bool:
@@ -246,7 +252,7 @@ def _same_word(text: str, end: int, tail: str) -> bool:
     return not _NOT_BEHIND.match(last.lower())
 
 
-def _judged(text: str, start: int, strength: str, behind: re.Match[str]) -> tuple[int, int] | None:
+def _find_value(text: str, start: int, strength: str, behind: re.Match[str]) -> tuple[int, int] | None:
     at = behind.end()
     name = _name(text, start, behind)
     between = behind["between"]
@@ -266,19 +272,21 @@ def _judged(text: str, start: int, strength: str, behind: re.Match[str]) -> tupl
     if not quote:
         words = words.rstrip(",;")
     for end in _ends(text, at, at + len(words)):
-        case = _Case(name, between, text[at:end], bool(quote), environment, shell, text[end : end + 1], _before(text, start))
-        if _secret(strength, case):
+        case = _Candidate(
+            name, between, text[at:end], bool(quote), environment, shell, text[end : end + 1], text[max(0, start - 60) : start]
+        )
+        if _is_secret(strength, case):
             # Judged by its beginning, which bounds the work; but all of it goes.
             return at, (_REST.match(text, end).end() if end - at >= 280 else end)  # type: ignore[union-attr]
     return None
 
 
 def _ends(text: str, at: int, end: int) -> Iterator[int]:
-    """Too short before its ampersand (`a1&b2&c3d4`), a value may be one as a whole; but not `flags&MASK` of a program."""
+    """A value that is too short before its ampersand (`a1&b2&c3d4`) may be one as a whole; but not `flags&MASK` of a program."""
     yield end
-    on = _on(text, end)
-    if on > end and _mixed(text[at:on].replace("&", "")):
-        yield on
+    whole = _extend(text, end)
+    if whole > end and _mixed(text[at:whole].replace("&", "")):
+        yield whole
 
 
 def _name(text: str, start: int, behind: re.Match[str]) -> str:
@@ -289,25 +297,23 @@ def _name(text: str, start: int, behind: re.Match[str]) -> str:
     return text[begin : behind.end("tail")]
 
 
-def _before(text: str, start: int) -> str:
-    return text[max(0, start - 60) : start]
+class _Candidate(NamedTuple):
+    """A name and a value that stand together. `environment`: as in `NAME=value`; `shell`: as in `--name value`. `before`: the
+    text before the name; `behind`: the character after the value."""
+
+    name: str
+    between: str
+    value: str
+    quoted: bool
+    environment: bool
+    shell: bool
+    behind: str
+    before: str
 
 
-class _Case:
-    """A name, a value, and how they stand to each other."""
-
-    __slots__ = ("before", "behind", "between", "environment", "name", "quoted", "shell", "value")
-
-    def __init__(
-        self, name: str, between: str, value: str, quoted: bool, environment: bool, shell: bool, behind: str, before: str
-    ) -> None:
-        self.name, self.between, self.value, self.quoted = name, between, value, quoted
-        self.environment, self.shell, self.behind, self.before = environment, shell, behind, before
-
-
-def _secret(strength: str, case: _Case) -> bool:
+def _is_secret(strength: str, case: _Candidate) -> bool:
     value = case.value
-    if refers(value, quoted=case.quoted) or _names_itself(case):
+    if is_reference(value, quoted=case.quoted) or _names_itself(case):
         return False
     if case.between == ":" and value.startswith("?"):
         return False  # `${PASSWORD:?set it}`
@@ -318,11 +324,11 @@ def _secret(strength: str, case: _Case) -> bool:
     if "\n" in case.between:
         return not case.quoted and random_looking(value)
     if case.between.strip() == "":
-        return _behind_a_space(strength, case)
+        return _is_secret_after_space(strength, case)
     if strength == STRONG:
-        return _password(case)
+        return _is_password(case)
     if strength == KEYISH:
-        return machine_made(value) or (case.environment and len(value) >= 12 and runs(value) < 4.5) or _typed_token(case)
+        return machine_made(value) or (case.environment and len(value) >= 12 and mean_run(value) < 4.5) or _is_typed_token(case)
     if _CHECKSUM.search(value):
         return False
     # Ids of sessions, cache keys: what has no capitals is one of those, unless it is called a signature.
@@ -330,7 +336,7 @@ def _secret(strength: str, case: _Case) -> bool:
     return len(value) >= 20 and random_looking(value) and (both or "sig" in case.name.lower())
 
 
-def _behind_a_space(strength: str, case: _Case) -> bool:
+def _is_secret_after_space(strength: str, case: _Candidate) -> bool:
     value = case.value
     if case.shell:
         if strength == STRONG and _normalise(case.name) in ("pass", "pw") and not _mixed(value):
@@ -350,19 +356,19 @@ def _behind_a_space(strength: str, case: _Case) -> bool:
     return strength != WEAK and random_looking(value)
 
 
-def _typed_token(case: _Case) -> bool:
-    """`token: hunter2secret`: a person's, of words and a number between them."""
+def _is_typed_token(case: _Candidate) -> bool:
+    """`token: hunter2secret`: a person made it of words and a number between them."""
     if not re.search("token|credential", case.name.lower()) or not _TYPED.fullmatch(case.value):
         return False
     # `f(token=str2token)` of a program.
-    handed_on = "=" in case.between and (case.behind in (",", ")") or case.before[-1:] in ("(", ","))
-    return len(case.value) >= 10 and (case.quoted or not handed_on)
+    is_argument = "=" in case.between and (case.behind in (",", ")") or case.before[-1:] in ("(", ","))
+    return len(case.value) >= 10 and (case.quoted or not is_argument)
 
 
-def _password(case: _Case) -> bool:
+def _is_password(case: _Candidate) -> bool:
     value = case.value
     mixed = _mixed(value)
-    said = any(sign.isalpha() for sign in case.between)
+    in_sentence = any(sign.isalpha() for sign in case.between)
     if _TO.search(case.between) and not (mixed and _CHANGED.search(case.before)):
         return False
     lower_name = case.name.lower()
@@ -376,12 +382,12 @@ def _password(case: _Case) -> bool:
         return len(value) >= 3 and not _PATH.fullmatch(value)
     if "secret" in lower_name and "pass" not in lower_name:
         plain = case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum()
-        return machine_made(value) or plain or (mixed and len(value) >= 6 and runs(value) < 4.5)
-    if said or "!" in case.between:
+        return machine_made(value) or plain or (mixed and len(value) >= 6 and mean_run(value) < 4.5)
+    if in_sentence or "!" in case.between:
         return (mixed and len(value) >= 6) or (case.quoted and len(value) >= 5 and _normalise(case.name) != "pass")
     if case.quoted:
         return len(value) >= 4
-    if mixed or (len(value) >= 12 and runs(value) < 4):
+    if mixed or (len(value) >= 12 and mean_run(value) < 4):
         return len(value) >= 5
     # `password=swordfish` of a connection string, not `connect(password=pw)` of a program.
     return (
@@ -398,12 +404,12 @@ def _mixed(value: str) -> bool:
     return (letters and any(c.isdigit() or c in "!@#$%^&*+?~" for c in value)) or (value.isdigit() and len(value) >= 6)
 
 
-def _names_itself(case: _Case) -> bool:
-    """`password=user_password`, `token=TOKEN`: handed on, not said."""
+def _names_itself(case: _Candidate) -> bool:
+    """`password=user_password`, `token=TOKEN`: a program passes it on; it is not the secret itself."""
     value, name = _normalise(case.value), _normalise(case.name)
     if value == name or (name.endswith(value) and (len(value) >= 8 or not case.quoted)):
         return True
-    if _mixed(case.value) and (runs(case.value) < 4 or _TYPED.fullmatch(case.value)):
+    if _mixed(case.value) and (mean_run(case.value) < 4 or _TYPED.fullmatch(case.value)):
         return False
     name_like = not case.quoted and re.fullmatch(r"[A-Za-z_]\w*;?", case.value)
     return bool(name_like) and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
@@ -416,9 +422,9 @@ def _normalise(name: str) -> str:
 # -- how a value looks
 
 
-def refers(value: str, *, quoted: bool = False) -> bool:
-    """It stands for something else: a variable, a call, a file, a type, a place to fill in."""
-    if _FILL_IN.fullmatch(value) and runs(value) > 3:
+def is_reference(value: str, *, quoted: bool = False) -> bool:
+    """Whether it stands for something else: a variable, a call, a file, a type, a place to fill in."""
+    if _FILL_IN.fullmatch(value) and mean_run(value) > 3:
         return True
     if _REFERENCE.match(value) or _PLACEHOLDER.fullmatch(value) or _DATE.fullmatch(value):
         return not (value.isdigit() and len(value) >= 6)
@@ -429,8 +435,8 @@ def refers(value: str, *, quoted: bool = False) -> bool:
     return _PATH.fullmatch(value) is not None and not (len(value) >= 24 and random_looking(value))
 
 
-def runs(value: str) -> float:
-    """How long the stretches of one kind of letter are: words have long ones, what a machine made has short ones."""
+def mean_run(value: str) -> float:
+    """The mean length of stretches of one kind of character: long in words, short in what a machine made."""
     found = _RUNS.findall(value)
     return sum(map(len, found)) / len(found) if found else 99.0
 
@@ -449,8 +455,9 @@ def machine_made(value: str) -> bool:
     if digits >= 8 and len(value) >= 32 and "/" not in value:
         return True
     if digits:
-        return runs(value) < 4 or (len(value) >= 16 and digits >= 4 and runs(value) < 5) or (digits >= 4 and value.isalnum())
-    return len(value) >= 20 and runs(value) < 3.2 and not re.search(r"[.\[\](){}]", value)
+        mixed = mean_run(value) < (5 if len(value) >= 16 and digits >= 4 else 4)
+        return mixed or (digits >= 4 and value.isalnum())
+    return len(value) >= 20 and mean_run(value) < 3.2 and not re.search(r"[.\[\](){}]", value)
 
 
 def random_looking(value: str) -> bool:
@@ -458,5 +465,5 @@ def random_looking(value: str) -> bool:
     if len(value) < 16 or re.search(r"\s", value):
         return False
     if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)):
-        return len(value) >= 28 and runs(value) < 2.9 and value.lower() != value != value.upper()
-    return runs(value) < 3.3 and len(set(value)) >= 8
+        return len(value) >= 28 and mean_run(value) < 2.9 and value.lower() != value != value.upper()
+    return mean_run(value) < 3.3 and len(set(value)) >= 8

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dreamkeep.agents.registry import row_habits
 from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowHabits, RowWords, text_in
-from dreamkeep.secrets.masking import hides, is_masked
+from dreamkeep.secrets.masking import is_masked, matches_masked
 
 
 class Loss(NamedTuple):
@@ -217,7 +217,7 @@ def _hidden_by(one: RowWords, came: Iterable[list[RowWords]]) -> list[RowWords] 
 
 
 def _alike(one: str, other: str) -> bool:
-    return one == other or hides(_bytes(one), _bytes(other)) or hides(_bytes(other), _bytes(one))
+    return one == other or matches_masked(_bytes(one), _bytes(other)) or matches_masked(_bytes(other), _bytes(one))
 
 
 def _bytes(text: str) -> bytes:

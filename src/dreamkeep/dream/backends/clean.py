@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dreamkeep.dream.backends.api import TurnGiven
-from dreamkeep.secrets.outward import named_secret
-from dreamkeep.secrets.redact import MARK, redact_all
+from dreamkeep.secrets.redact import MARK, named_secret, redact_all
 from dreamkeep.session.messages import Message
 
 #: Deeper than any tool's input is meant to be.
