@@ -3,9 +3,9 @@
     2026-11-15 18:48:17,232 INFO [tag] agent.x: context compression started: session=S messages=38 tokens=~180,694 model=… focus=…
     INFO: context compression done: session=S messages=38->11 rough_tokens=~63,972
 
-A log line is no protocol: tools, users and models quote such lines. So only a message that *begins* with these words counts,
-behind nothing but a time, a level, tags in brackets and the name of a logger that may say so. "started" is written before a lock
-is taken and may have no "done"; subagents write to the same stream with another `session=`, so the scope is always told.
+A log line is no protocol: tools, users and models quote such lines. So a line only counts if these words follow nothing but a time, a
+level, tags in brackets and the name of a known logger. "started" is written before a lock is taken and may have no "done". Subagents
+write to the same stream with another `session=`, so the signal always has a scope.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BETWEEN = re.compile(r"[\s:|-]*")
 
 
 def signal(line: str, at: str | None, turn: str) -> Signal | None:
-    """What a line of stderr says of a compaction; None when it says nothing of one, or only quotes one."""
+    """The signal in a line of stderr; None if it has none, or only quotes one."""
     line = _COLOURS.sub("", line[:_LONGEST])
     found = _SAYS.search(line)
     if found is None or not _is_prefix(line[: found.start()]):
@@ -47,7 +47,7 @@ def signal(line: str, at: str | None, turn: str) -> Signal | None:
 
 
 def _is_prefix(text: str) -> bool:
-    """Whether this is what a logger puts before a message, and nothing else."""
+    """Whether this is only what a logger writes before a message."""
     place = 0
     dated = named = False
     while True:

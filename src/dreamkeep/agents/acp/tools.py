@@ -1,4 +1,4 @@
-"""Tool calls as ACP agents tell them: each agent fills other members, and some only a title. Pure; takes anything."""
+"""Tool calls in ACP frames: each agent fills other members, some only a title. Pure; takes any input."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OUTPUTS = ("output", "aggregated_output", "formatted_output", "stdout")
 
 
 def blocks(value: object) -> str:
-    """The text of content blocks: a list of them, one, or plain text. What is no text is named in brackets."""
+    """The text of content blocks: a list, one block, or plain text. Anything but text is named in brackets."""
     if isinstance(value, str):
         return value
     found = last = ""
     for block in value if isinstance(value, list) else [value]:
         kind = text(table(block).get("type"))
-        # A link stands within a sentence; two texts are two paragraphs.
+        # A link is part of a sentence; two texts are two paragraphs.
         found += ("\n" if found and kind == last == "text" else "") + _block(table(block))
         last = kind
     return found
@@ -45,7 +45,7 @@ def _block(block: Mapping[str, Any]) -> str:
 
 
 def name_of(update: Mapping[str, Any]) -> tuple[str, bool]:
-    """The tool's name, and whether the agent really gave one (else it is what can be told from title and kind)."""
+    """The tool's name, and whether the agent gave one. If not, the name comes from title and kind."""
     given = text(table(table(update.get("_meta")).get("claudeCode")).get("toolName")) or text(update.get("name"))
     raw = table(update.get("rawInput"))
     if not given and text(raw.get("server")) and text(raw.get("tool")):
@@ -60,7 +60,7 @@ def name_of(update: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def input_of(update: Mapping[str, Any]) -> Any:
-    """What the tool is called with; where the agent keeps that to itself, what it shows of it."""
+    """The tool's input; if the agent does not send it, what it shows of it."""
     raw = update.get("rawInput")
     if raw is not None:
         return raw
@@ -83,7 +83,7 @@ def content(value: object) -> str:
 
 
 def output_of(update: Mapping[str, Any]) -> str:
-    """The tool's own output where the agent hands it on (as its transcript has it), else what it shows to people."""
+    """The tool's own output if the agent sends it (as in its transcript), else what it shows to people."""
     raw = update.get("rawOutput")
     if isinstance(raw, str):
         return raw

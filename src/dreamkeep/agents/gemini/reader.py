@@ -4,19 +4,19 @@
     {"id":…,"timestamp":…,"type":"user"|"gemini"|"info"|"warning"|"error","content":…,"toolCalls":[…],"thoughts":[…]}
     {"$set":{"lastUpdated":…}}  {"$set":{"sessionId":…}}  {"$set":{"summary":…}}   members of the header, changed
     {"$set":{"messages":[…]}}   the whole list anew: at a resume, a compaction, or when tool output was masked
-    {"$rewindTo":id}            taken back: that message and all after it; an id that is not there takes back everything
+    {"$rewindTo":id}            the user took back that message and all after it; an unknown id takes back everything
 
 What the data showed:
 * The same `id` again is a newer version. A gemini message is written when the model has answered, and again with its `toolCalls`
   when these have run; their results come once more as a user message of `functionResponse`s: one message here, by the call's id.
 * A list on resume *drops the user's prompts* and doubles tool results under ids `<id>_response`; so neither what is missing in a
-  list nor its length says much. What is older than the last record was told before, by its own line. Nothing is taken from a list
-  but the model's context, a summary, and texts that are new.
+  list nor its length says much. What is older than the last record had a line of its own. From a list we only take the model's
+  context, a summary, and new texts.
 * A compaction's list begins with `<state_snapshot>…` and "Got it. Thanks for the additional context!", and repeats what it kept
-  *under new ids*, all with the same new time: recognised by their words. Later lists repeat that summary under its id: this is no
+  *under new ids*, all with the same new time: we recognise it by the words. Later lists repeat that summary under its id: that is no
   new compaction.
-* No record says that a turn is over. An answer in words, without tool calls, is the evidence; that a process opened the session
-  anew (`$set.sessionId`) before one came is evidence that the turn before was cut off.
+* No record says that a turn is over. An answer in words, without tool calls, shows it. If a process opened the session anew
+  (`$set.sessionId`) before such an answer, the turn before was cut off.
 * `$set.sessionId` also stands before a compaction within a turn; there the turn goes on.
 
 A legacy session is one JSON document with the same members (`messages`, and the header's); it comes in pieces.
@@ -63,58 +63,58 @@ def parts(content: object) -> list[Mapping[str, Any]]:
     return [{"text": part} if isinstance(part, str) else part for part in items(content) if isinstance(part, (str, Mapping))]
 
 
-def words(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts of parts; what can't be read as text is named."""
-    said = []
+def texts_of(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The texts of parts. Anything but text is named in brackets."""
+    words = []
     for part in found:
         if text(part.get("text")) and not part.get("thought"):
-            said.append(text(part.get("text")))
+            words.append(text(part.get("text")))
         elif "inlineData" in part or "fileData" in part:
             kind = text((table(part.get("inlineData")) or table(part.get("fileData"))).get("mimeType"))
-            said.append("[image]" if kind.startswith("image/") or not kind else f"[{kind[:60]}]")
-    return said
+            words.append("[image]" if kind.startswith("image/") or not kind else f"[{kind[:60]}]")
+    return words
 
 
-def ident(value: object) -> str:
-    """An id as the client gave it; one of absurd length stands for itself by its hash, because it is remembered."""
+def id_of(value: object) -> str:
+    """An id as the client wrote it; the hash of one that is too long to be remembered."""
     native = text(value)
     return native if len(native) <= _LONGEST_ID else digest(native)
 
 
-def apart(said: str, tag: str) -> tuple[str, list[str]]:
-    """The text without what stands between `<tag>` and `</tag>`, and each of these."""
+def cut_tags(words: str, tag: str) -> tuple[str, list[str]]:
+    """The text without what stands between `<tag>` and `</tag>`, and a list of what stood there."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     kept, inner = [], []
     at = 0
-    while (start := said.find(opening, at)) >= 0 and (end := said.find(closing, start)) >= 0:
-        kept.append(said[at:start])
-        inner.append(said[start + len(opening) : end].strip())
+    while (start := words.find(opening, at)) >= 0 and (end := words.find(closing, start)) >= 0:
+        kept.append(words[at:start])
+        inner.append(words[start + len(opening) : end].strip())
         at = end + len(closing)
-    kept.append(said[at:])
-    return "".join(kept).strip(), [one for one in inner if one]
+    kept.append(words[at:])
+    return "".join(kept).strip(), [entry for entry in inner if entry]
 
 
-def call(part: Mapping[str, Any], fallback: str, at: str | None) -> f.MessageSaid:
+def call_message(part: Mapping[str, Any], fallback: str, at: str | None) -> f.MessageSaid:
     """A tool call, from `{id, name, args}`."""
-    native = ident(part.get("id")) or fallback
+    native = id_of(part.get("id")) or fallback
     return f.MessageSaid(
         f.ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})}
     )
 
 
-def output(response: object) -> tuple[str, bool]:
-    """What a tool gave back, and whether that is an error: `{"output": …}`, `{"error": …}` or anything."""
+def output_of(response: object) -> tuple[str, bool]:
+    """A tool's result, and whether it is an error: `{"output": …}`, `{"error": …}` or anything."""
     given = table(response)
     for name in ("output", "error", "content", "result"):
         value = given.get(name)
         if isinstance(value, str):
             return value, name == "error"
         if value:
-            return _shown(value), name == "error"
-    return ("", False) if not response or given == {"output": ""} else (_shown(response), False)
+            return _to_json(value), name == "error"
+    return ("", False) if not response or given == {"output": ""} else (_to_json(response), False)
 
 
-def _shown(value: object) -> str:
+def _to_json(value: object) -> str:
     try:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):
@@ -122,7 +122,7 @@ def _shown(value: object) -> str:
 
 
 class Reader:
-    """State: the turn going on, how long the list is by the client's own count, and the last texts by their hash."""
+    """`state`: the current turn, the length of the list by the client's own count, and the last texts by their hash."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -131,7 +131,7 @@ class Reader:
         if record.channel == "piece":
             return self._piece(record)
         if record.data is None:
-            return ()  # no JSON object: whoever cut the lines has told so
+            return ()  # no JSON object: whoever cut the file into lines has reported it
         return self._record(record.data)
 
     def _piece(self, record: Record) -> Iterator[Fact]:
@@ -148,11 +148,11 @@ class Reader:
     def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if isinstance(data.get("$rewindTo"), str):
             self.state.update(turn="", settled=True, count=None)
-            yield f.MessagesRewound(key=self._original_of(ident(data["$rewindTo"])), all=True)
+            yield f.MessagesRewound(key=self._original_of(id_of(data["$rewindTo"])), all=True)
         elif isinstance(data.get("id"), str):
             yield from self._message(data)
         elif isinstance(data.get("$set"), Mapping):
-            yield from self._set(data["$set"])
+            yield from self._change_header(data["$set"])
         elif isinstance(data.get("sessionId"), str):
             self.state.update(fresh=True, count=None, last="")
             yield from self._header(data)
@@ -164,11 +164,11 @@ class Reader:
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if title := text(data.get("summary")):
             yield f.SessionTitled(title)
-        yield from self._placed(next((one for one in items(data.get("directories")) if isinstance(one, str)), ""))
+        yield from self._place(next((entry for entry in items(data.get("directories")) if isinstance(entry, str)), ""))
         yield from (f.UnknownRecord(f"header.{key}") for key in data if key not in _SILENT)
 
-    def _placed(self, cwd: str = "", model: str = "") -> Iterator[Fact]:
-        """Only what is new; the first folder is where the session began."""
+    def _place(self, cwd: str = "", model: str = "") -> Iterator[Fact]:
+        """Only what is new. The first folder is where the session began."""
         cwd = "" if self.state.get("cwd") else cwd
         model = "" if self.state.get("model") == model else model
         if cwd:
@@ -178,63 +178,63 @@ class Reader:
         if cwd or model:
             yield f.SessionPlaced(cwd=cwd, model=model)
 
-    def _set(self, changes: Mapping[str, Any]) -> Iterator[Fact]:
+    def _change_header(self, changes: Mapping[str, Any]) -> Iterator[Fact]:
         if "sessionId" in changes:
             self.state["reopened"] = True
         if isinstance(changes.get("messages"), list):
-            listed = [one for one in changes["messages"] if isinstance(one, Mapping)]
-            yield from self._list(listed, parse_time(changes.get("lastUpdated")))
+            listed = [entry for entry in changes["messages"] if isinstance(entry, Mapping)]
+            yield from self._new_list(listed, parse_time(changes.get("lastUpdated")))
         yield from self._header({key: value for key, value in changes.items() if key != "messages"})
 
     # -- the list anew
 
-    def _list(self, listed: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
+    def _new_list(self, listed: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
         before, self.state["count"] = self.state.get("count"), len(listed)
         summary = _summary(listed)
-        native = ident(listed[summary].get("id")) if summary is not None else ""
+        native = id_of(listed[summary].get("id")) if summary is not None else ""
         if summary is not None and native != self.state.get("summary"):
-            yield from self._compacted(listed[summary], native, before, len(listed))
+            yield from self._compaction(listed[summary], native, before, len(listed))
         elif isinstance(before, int) and before >= _SQUEEZED_FROM and len(listed) * 3 <= before:
             squeezed = digest("squeezed", at or "", str(before), str(len(listed)))
             yield _signal(at, squeezed, before, len(listed))
         # The first list of a file: whatever is in it has no line of its own.
-        tell = self._read_notice if self.state.pop("fresh", False) else self._listed
+        tell = self._read_message if self.state.pop("fresh", False) else self._listed_message
         for n, message in enumerate(listed):
             if n != summary:
                 yield from tell(message)
         for message in listed:
-            self._latest(message)
+            self._note_time(message)
 
-    def _compacted(self, message: Mapping[str, Any], native: str, before: object, after: int) -> Iterator[Fact]:
+    def _compaction(self, message: Mapping[str, Any], native: str, before: object, after: int) -> Iterator[Fact]:
         self.state["summary"] = native
         at = parse_time(message.get("timestamp"))
         yield _signal(at, native, before, after)
-        yield f.MessageSaid(f.SUMMARY, _spoken(message), native, at)
+        yield f.MessageSaid(f.SUMMARY, _text_of(message), native, at)
 
-    def _listed(self, message: Mapping[str, Any]) -> Iterator[Fact]:
-        """Of a list's messages only what no line of its own has told."""
-        native, at = ident(message.get("id")), parse_time(message.get("timestamp"))
+    def _listed_message(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+        """A message in a list. Only what had no line of its own counts."""
+        native, at = id_of(message.get("id")), parse_time(message.get("timestamp"))
         role = {"user": f.USER, "gemini": f.ASSISTANT}.get(text(message.get("type")), "")
-        said = _spoken(message)
-        if said.startswith(_CONTEXT):
-            yield from self._context(native, said, at)
+        words = _text_of(message)
+        if words.startswith(_CONTEXT):
+            yield from self._context(native, words, at)
             return
-        if not native or not role or not said or (at or "") <= self.state.get("latest", ""):
+        if not native or not role or not words or (at or "") <= self.state.get("latest", ""):
             return
-        if said == ACKNOWLEDGED:
-            yield f.MessageSaid(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC)
+        if words == ACKNOWLEDGED:
+            yield f.MessageSaid(f.ASSISTANT, words, native, at, mark=f.SYNTHETIC)
             return
-        original = dict(self.state.get("texts", ())).get(_hash(role, said))
+        original = dict(self.state.get("texts", ())).get(_hash(role, words))
         if original:
             self._remember("copies", native, original)
         else:
-            yield f.MessageSaid(role, said, native, at, mark=f.COMPACTED)
+            yield f.MessageSaid(role, words, native, at, mark=f.COMPACTED)
 
     # -- messages
 
     def _message(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         """A message with a line (or piece) of its own."""
-        native = ident(message.get("id"))
+        native = id_of(message.get("id"))
         if native != self.state.get("last"):
             self.state["last"] = native
             if isinstance(count := self.state.get("count"), int):
@@ -242,15 +242,15 @@ class Reader:
             else:
                 self.state["count"] = None if "count" in self.state else 1
         self.state.pop("fresh", None)
-        self._latest(message)
-        yield from self._read_notice(message)
+        self._note_time(message)
+        yield from self._read_message(message)
 
-    def _latest(self, message: Mapping[str, Any]) -> None:
+    def _note_time(self, message: Mapping[str, Any]) -> None:
         self.state["latest"] = max(self.state.get("latest", ""), parse_time(message.get("timestamp")) or "")
 
-    def _read_notice(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+    def _read_message(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         kind = text(message.get("type"))
-        native = self._original_of(ident(message.get("id")) or digest(_shown(message)))
+        native = self._original_of(id_of(message.get("id")) or digest(_to_json(message)))
         at = parse_time(message.get("timestamp"))
         if kind == "user":
             yield from self._user(message, native, at)
@@ -264,34 +264,34 @@ class Reader:
     def _user(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
         found = parts(message.get("content"))
         responses = [table(part.get("functionResponse")) for part in found if "functionResponse" in part]
-        said = _spoken(message)
+        words = _text_of(message)
         if responses:
             self.state["reopened"] = False
             for n, response in enumerate(responses):
                 yield _result(response, f"{native}#{n}", at)._replace(record=native)
-            if said:
-                yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
-        elif said.startswith(_CONTEXT):
-            yield from self._context(native, said, at)
-        elif self._is_nudge(message, said):
-            yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
-        elif said:
-            yield from self._prompt(message, said, native, at)
+            if words:
+                yield f.MessageSaid(f.SYSTEM, words, native, at, mark=f.META)
+        elif words.startswith(_CONTEXT):
+            yield from self._context(native, words, at)
+        elif self._is_nudge(message, words):
+            yield f.MessageSaid(f.SYSTEM, words, native, at, mark=f.META)
+        elif words:
+            yield from self._prompt(message, words, native, at)
 
-    def _is_nudge(self, message: Mapping[str, Any], said: str) -> bool:
-        """The client's own words, for which it shows the turn's prompt; the same words typed by a user show themselves."""
-        shown = _displayed(message)
-        if said not in _NUDGES and not said.startswith(_LOOP):
+    def _is_nudge(self, message: Mapping[str, Any], words: str) -> bool:
+        """Whether these are the client's own words: it displays the turn's prompt for them. If the user types them, it displays them."""
+        shown = _displayed_text(message)
+        if words not in _NUDGES and not words.startswith(_LOOP):
             return False
-        return not shown or (shown != said and _hash(f.USER, shown) == self.state.get("shown"))
+        return not shown or (shown != words and _hash(f.USER, shown) == self.state.get("shown"))
 
-    def _prompt(self, message: Mapping[str, Any], said: str, native: str, at: str | None) -> Iterator[Fact]:
-        self._remember("texts", _hash(f.USER, said), native)
+    def _prompt(self, message: Mapping[str, Any], words: str, native: str, at: str | None) -> Iterator[Fact]:
+        self._remember("texts", _hash(f.USER, words), native)
         if self.state.get("turn") not in (None, "", native) and not self.state.get("settled") and self.state.get("reopened"):
             yield f.TurnSettled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
         self.state.update(turn=native, settled=False, reopened=False)
-        prompt, hooks = apart(said, "hook_context")
-        prompt = _displayed(message) or prompt
+        prompt, hooks = cut_tags(words, "hook_context")
+        prompt = _displayed_text(message) or prompt
         self.state["shown"] = _hash(f.USER, prompt)
         if prompt:
             yield f.TurnBegan(native, prompt, at, native)
@@ -299,50 +299,50 @@ class Reader:
         for n, context in enumerate(hooks):
             yield f.MessageSaid(f.SYSTEM, context, f"{native}#hook{n}", at, native, mark=f.HOOK)
 
-    def _context(self, native: str, said: str, at: str | None) -> Iterator[Fact]:
-        yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
-        yield from self._placed(_workspace(said))
+    def _context(self, native: str, words: str, at: str | None) -> Iterator[Fact]:
+        yield f.MessageSaid(f.SYSTEM, words, native, at, mark=f.META)
+        yield from self._place(_workspace(words))
 
     def _gemini(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
-        yield from self._placed(model=ident(message.get("model")))
+        yield from self._place(model=id_of(message.get("model")))
         for n, thought in enumerate(items(message.get("thoughts"))):
-            one = table(thought)
-            lines = (text(one.get("subject")), text(one.get("description")))
+            entry = table(thought)
+            lines = (text(entry.get("subject")), text(entry.get("description")))
             if thinking := "\n".join(line for line in lines if line):
                 yield f.MessageSaid(
-                    f.REASONING, thinking, f"{native}#thought{n}", parse_time(one.get("timestamp")) or at, record=native
+                    f.REASONING, thinking, f"{native}#thought{n}", parse_time(entry.get("timestamp")) or at, record=native
                 )
-        if said := _spoken(message):
-            self._remember("texts", _hash(f.ASSISTANT, said), native)
-            yield f.MessageSaid(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC if said == ACKNOWLEDGED else "")
-        calls = [table(one) for one in items(message.get("toolCalls"))]
-        # These are known by their own ids, but a rewind names the message that they are in.
-        yield from (said._replace(record=native) for said in _calls(calls, native, at))
+        if words := _text_of(message):
+            self._remember("texts", _hash(f.ASSISTANT, words), native)
+            yield f.MessageSaid(f.ASSISTANT, words, native, at, mark=f.SYNTHETIC if words == ACKNOWLEDGED else "")
+        calls = [table(entry) for entry in items(message.get("toolCalls"))]
+        # These have ids of their own, but a rewind names their message.
+        yield from (words._replace(record=native) for words in _calls(calls, native, at))
         self.state["reopened"] = False
-        yield from self._ended(said, calls, at)
+        yield from self._settle(words, calls, at)
 
-    def _ended(self, said: str, calls: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
+    def _settle(self, words: str, calls: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
         turn = self.state.get("turn")
-        if not turn or said == ACKNOWLEDGED:
+        if not turn or words == ACKNOWLEDGED:
             return
         before = self.state.get("settled")
-        cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
-        self.state["settled"] = cancelled or (bool(said) and not calls)
+        cancelled = bool(calls) and all(entry.get("status") == "cancelled" for entry in calls)
+        self.state["settled"] = cancelled or (bool(words) and not calls)
         if before and (cancelled or not self.state["settled"]):
             yield f.TurnSettled(turn, "started", at)  # these words were not the last: the turn goes on
         if self.state["settled"]:
             yield f.TurnSettled(turn, "cancelled" if cancelled else "completed", at)
 
     def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
-        said = _spoken(message)
-        if said:
-            yield f.MessageSaid(f.SYSTEM, said, native, at, mark=f.META)
+        words = _text_of(message)
+        if words:
+            yield f.MessageSaid(f.SYSTEM, words, native, at, mark=f.META)
         turn = self.state.get("turn")
-        if turn and (kind == "error" or said == _CANCELLED):
-            if said == _CANCELLED and self.state.get("settled"):
-                yield f.TurnSettled(turn, "started", at)  # what it said before was not all that it meant to
+        if turn and (kind == "error" or words == _CANCELLED):
+            if words == _CANCELLED and self.state.get("settled"):
+                yield f.TurnSettled(turn, "started", at)  # what it said before was not the whole answer
             self.state["settled"] = True
-            yield f.TurnSettled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
+            yield f.TurnSettled(turn, "failed" if kind == "error" else "cancelled", at, words[:200] or None)
 
     # -- what is remembered
 
@@ -355,29 +355,29 @@ class Reader:
         self.state[what] = [*kept, [name, key]][-_REMEMBERED:]
 
 
-def _spoken(message: Mapping[str, Any]) -> str:
-    """A user's parts were separate things to say; a model's are stretches of one answer."""
-    return ("" if message.get("type") == "gemini" else "\n").join(words(parts(message.get("content")))).strip()
+def _text_of(message: Mapping[str, Any]) -> str:
+    """A user's parts are separate paragraphs; a model's are stretches of one answer."""
+    return ("" if message.get("type") == "gemini" else "\n").join(texts_of(parts(message.get("content")))).strip()
 
 
-def _displayed(message: Mapping[str, Any]) -> str:
+def _displayed_text(message: Mapping[str, Any]) -> str:
     """What the client shows as the user's words, where that differs from what it sends."""
-    return apart("\n".join(words(parts(message.get("displayContent")))), "hook_context")[0]
+    return cut_tags("\n".join(texts_of(parts(message.get("displayContent")))), "hook_context")[0]
 
 
-def _hash(role: str, said: str) -> str:
-    return digest(role, said)[:12]
+def _hash(role: str, words: str) -> str:
+    return digest(role, words)[:12]
 
 
 def _summary(listed: list[Mapping[str, Any]]) -> int | None:
-    """Where the summary of a compaction stands in a list: by its tag, or by the client's own answer to it."""
+    """The place of a compaction's summary in a list: by its tag, or by the client's own answer to it."""
     for n, message in enumerate(listed):
         if message.get("type") != "user" or not text(message.get("id")):
             continue
-        if _spoken(message).startswith(_SNAPSHOT):
+        if _text_of(message).startswith(_SNAPSHOT):
             return n
         answer = listed[n + 1] if n + 1 < len(listed) else {}
-        if answer.get("type") == "gemini" and _spoken(answer) == ACKNOWLEDGED:
+        if answer.get("type") == "gemini" and _text_of(answer) == ACKNOWLEDGED:
             return n
     return None
 
@@ -388,33 +388,33 @@ def _signal(at: str | None, native: str, before: object, after: int) -> f.Signal
 
 
 def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[f.MessageSaid]:
-    for n, one in enumerate(calls):
-        when_run = parse_time(one.get("timestamp")) or at
+    for n, entry in enumerate(calls):
+        when_run = parse_time(entry.get("timestamp")) or at
         fallback = f"{native}#call{n}"
-        yield call(one, fallback, at)
-        name, status = text(one.get("name")), text(one.get("status"))
-        key = ident(one.get("id")) or fallback
-        found = [table(part.get("functionResponse")) for part in parts(one.get("result")) if "functionResponse" in part]
+        yield call_message(entry, fallback, at)
+        name, status = text(entry.get("name")), text(entry.get("status"))
+        key = id_of(entry.get("id")) or fallback
+        found = [table(part.get("functionResponse")) for part in parts(entry.get("result")) if "functionResponse" in part]
         if found:
-            said, error = output(found[0].get("response"))
-        elif one.get("result") or status in ("error", "cancelled"):
-            said, error = "\n".join(words(parts(one.get("result")))) or text(one.get("resultDisplay")), False
+            words, error = output_of(found[0].get("response"))
+        elif entry.get("result") or status in ("error", "cancelled"):
+            words, error = "\n".join(texts_of(parts(entry.get("result")))) or text(entry.get("resultDisplay")), False
         else:
             continue  # it has not run yet
         tool = {"id": key, "name": name, "error": error or status in ("error", "cancelled")}
-        yield f.MessageSaid(f.TOOL, said, f"{key}#result", when_run, tool=tool)
+        yield f.MessageSaid(f.TOOL, words, f"{key}#result", when_run, tool=tool)
 
 
 def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.MessageSaid:
-    native = ident(response.get("id")) or fallback
-    said, error = output(response.get("response"))
+    native = id_of(response.get("id")) or fallback
+    words, error = output_of(response.get("response"))
     return f.MessageSaid(
-        f.TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error}
+        f.TOOL, words, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error}
     )
 
 
 def _workspace(context: str) -> str:
-    """The first folder that the client tells the model: a path alone on its line, after a dash, or at the end of a sentence."""
+    """The first folder that the client names to the model: a path alone on its line, after a dash, or at the end of a sentence."""
     for line in context.splitlines():
         bare = line.strip().removeprefix("- ")
         if not line.startswith((" ", "-")) and "working in the directory:" in line:

@@ -1,11 +1,11 @@
-"""Goose's `sessions.db`: rows of `sessions` and `messages`. From its source and from what was observed; no real file was at hand.
+"""Goose's `sessions.db`: rows of `sessions` and `messages`. From its source and from observation; we had no real file.
 
-A compaction deletes all rows and inserts them again under new ids: the old ones with `agentVisible: false`, then for the
-model alone (`userVisible: false`) a summary and a note on how to go on, then, unless the user asked for the compaction, the
-last prompt once more as a message of its own. So the key of a message is its `message_id` (older versions: a hash of it and
-its time) and never the row's id, and a prompt right behind a compaction that repeats the last one is that one.
+A compaction deletes all rows and inserts them again under new ids: the old ones with `agentVisible: false`; then, for the model
+alone (`userVisible: false`), a summary and a note on how to go on; then, unless the user asked for the compaction, the last prompt
+once more as a message of its own. So the key of a message is its `message_id` (older versions: a hash of it and its time), never
+the row's id. A prompt right behind a compaction that repeats the last one is that one.
 
-Nothing says that a turn is over. An answer without a request for a tool ends Goose's own loop, and is taken for the end.
+Nothing says that a turn is over. An answer without a request for a tool ends Goose's own loop, so it counts as the end.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Reader:
         shown, used = seen.get("userVisible") is not False, seen.get("agentVisible") is not False
         role, at = text(row.get("role")), parse_time(row.get("created_timestamp"))
         key = text(row.get("message_id")) or digest(role, row.get("content_json"), row.get("created_timestamp"))
-        # Its words change from version to version; a later compaction hides it from the model, too.
-        note = not shown and role == "assistant" and any(words in _joined(blocks) for words in _NOTES)
-        yield from self._release(note, summary=not shown and role == "user")
+        # The note's words change from version to version; a later compaction hides it from the model, too.
+        note = not shown and role == "assistant" and any(words in _text_of(blocks) for words in _NOTES)
+        yield from self._release_held(note, summary=not shown and role == "user")
         if note:
-            yield from self._note(_joined(blocks), key, at)
+            yield from self._note(_text_of(blocks), key, at)
         elif role == "user" and not shown:
-            yield from self._hidden(row, _joined(blocks), key, at, used=used)
+            yield from self._hidden_message(row, _text_of(blocks), key, at, used=used)
         elif role == "user":
             yield from self._user(row, blocks, key, at)
         elif role == "assistant":
@@ -64,9 +64,9 @@ class Reader:
 
     # -- compactions
 
-    def _hidden(self, row: Mapping[str, Any], words: str, key: str, at: str | None, *, used: bool) -> Iterator[Fact]:
-        """In the user's role, but not for the user: a summary; or, hidden from the model too, an old one, or the original of
-        a prompt that was doubled. Which of these, the next row tells."""
+    def _hidden_message(self, row: Mapping[str, Any], words: str, key: str, at: str | None, *, used: bool) -> Iterator[Fact]:
+        """A message in the user's role that is not for the user: a summary; or, hidden from the model too, an old summary or the
+        original of a doubled prompt. The next row shows which."""
         if key == self._turn():
             self.state["words"] = digest(words)
         elif not words:
@@ -77,7 +77,7 @@ class Reader:
         else:
             self.state["held"] = [key, at, words[:_HELD_BACK], self._is_new(row, key)]
 
-    def _release(self, note: bool, *, summary: bool) -> Iterator[Fact]:
+    def _release_held(self, note: bool, *, summary: bool) -> Iterator[Fact]:
         held = self.state.pop("held", None)
         if not isinstance(held, list):
             return
@@ -86,7 +86,7 @@ class Reader:
             said = f"{key}/{_hash({'type': 'text', 'text': words})}"
             self.state["words"] = digest(words)
             if fresh:
-                yield from self._prompted(words, key, at, said)
+                yield from self._begin_turn(words, key, at, said)
             yield f.MessageSaid(f.USER, words, said, at, self._turn() if fresh else "")
             return
         if note:
@@ -94,7 +94,7 @@ class Reader:
         yield f.MessageSaid(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
 
     def _note(self, words: str, key: str, at: str | None) -> Iterator[Fact]:
-        """How to go on after the summary: now the compaction is done."""
+        """The note on how to go on, after the summary: now the compaction is done."""
         if summary := text(self.state.get("summary")):
             manual = any(sign in words for sign in _MANUAL)
             yield f.Signal("transcript", "completed", at, summary, reason="manual" if manual else "auto", turn=self._turn())
@@ -105,21 +105,21 @@ class Reader:
     # -- what is said
 
     def _user(self, row: Mapping[str, Any], blocks: list[Mapping[str, Any]], key: str, at: str | None) -> Iterator[Fact]:
-        words = _joined(blocks)
+        words = _text_of(blocks)
         answers = any(text(block.get("type")) == "toolResponse" for block in blocks)
         fresh = self._is_new(row, key)
         if words and not answers:
-            # Not by the turn that is going on, but by the prompt before it in the file: an old compaction's rows come again, too.
+            # Compare with the prompt before it in the file, not with the current turn: an old compaction's rows come again, too.
             doubled = self.state.pop("summary", None) and self.state.get("words") == digest(words)
             self.state["words"] = digest(words)
             if doubled:
                 return
             if fresh:
-                yield from self._prompted(words, key, at, f"{key}/{_hash(_first_text(blocks))}")
+                yield from self._begin_turn(words, key, at, f"{key}/{_hash(_first_text(blocks))}")
         yield from self._blocks(f.USER, blocks, key, at, self._turn() if fresh else "")
-        self._passed(row)
+        self._note_time(row)
 
-    def _prompted(self, words: str, key: str, at: str | None, said: str) -> Iterator[Fact]:
+    def _begin_turn(self, words: str, key: str, at: str | None, said: str) -> Iterator[Fact]:
         self.state["prompt"] = key
         yield f.TurnBegan(key, words, at, said)
 
@@ -127,16 +127,16 @@ class Reader:
         fresh = self._is_new(row, key)
         yield from self._blocks(f.ASSISTANT, blocks, key, at, self._turn() if fresh else "")
         asks = any("toolrequest" in text(block.get("type")).lower() for block in blocks)
-        if fresh and self._turn() and _joined(blocks) and not asks:
+        if fresh and self._turn() and _text_of(blocks) and not asks:
             yield f.TurnSettled(self._turn(), "completed", at)
-        self._passed(row)
+        self._note_time(row)
 
     def _is_new(self, row: Mapping[str, Any], key: str) -> bool:
-        """Not inserted again: a compaction gives higher ids to what was there, but not later times."""
+        """Whether it was not inserted again: a compaction gives old messages higher ids, but not later times."""
         at, last = count(row.get("created_timestamp")), self.state.get("latest")
         return key != self._turn() and (at is None or not isinstance(last, int) or at >= last)
 
-    def _passed(self, row: Mapping[str, Any]) -> None:
+    def _note_time(self, row: Mapping[str, Any]) -> None:
         at = count(row.get("created_timestamp"))
         if at is not None:
             self.state["latest"] = max(at, self.state.get("latest") or 0)
@@ -189,14 +189,14 @@ def _response(block: Mapping[str, Any], key: str, at: str | None, turn: str) -> 
     value = result.get("value")
     content = value if isinstance(value, list) else table(value).get("content")
     error = text(result.get("status")) == "error" or table(value).get("isError") is True
-    words = "\n".join(_output(table(one)) for one in items(content)) or text(result.get("error"))
+    words = "\n".join(_output(table(entry)) for entry in items(content)) or text(result.get("error"))
     return f.MessageSaid(f.TOOL, words, key, at, turn, {"id": text(block.get("id")), "error": error})
 
 
-def _output(one: Mapping[str, Any]) -> str:
-    return (
-        "[image]" if text(one.get("type")) == "image" else text(one.get("text")) or text(table(one.get("resource")).get("text"))
-    )
+def _output(entry: Mapping[str, Any]) -> str:
+    if text(entry.get("type")) == "image":
+        return "[image]"
+    return text(entry.get("text")) or text(table(entry.get("resource")).get("text"))
 
 
 def _first_text(blocks: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -204,12 +204,12 @@ def _first_text(blocks: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _hash(block: Mapping[str, Any]) -> str:
-    """A block inside its message. Without what a client may add to it later."""
+    """Identifies a block in its message, without what a client may add to it later."""
     kind = text(block.get("type"))
     if kind in ("toolRequest", "toolResponse"):
         return f"{kind}/{text(block.get('id'))}"
     return digest(kind, text(block.get("text")), text(block.get("thinking")), text(block.get("msg")), text(block.get("data")))
 
 
-def _joined(blocks: list[Mapping[str, Any]]) -> str:
+def _text_of(blocks: list[Mapping[str, Any]]) -> str:
     return "\n".join(text(block.get("text")) for block in blocks if text(block.get("type")) == "text").strip()

@@ -1,12 +1,12 @@
-"""Goose: a compaction deletes all rows and inserts them again (same `message_id`). When a prompt is edited, everything from it
-on goes, and the new prompt follows. /clear takes away all, and says 0 tokens. Pure.
+"""Goose: a compaction deletes all rows and inserts them again (same `message_id`). When a prompt is edited, it and everything
+after it is deleted, and the new prompt follows. /clear deletes all rows and reports 0 tokens. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowWords, digest_of, dumped, json_in, text_in
+from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowWords, digest_of, json_in, text_in, to_json
 
 _CLEARED = "cleared"
 
@@ -29,12 +29,12 @@ class GooseHabits:
         return {_CLEARED: row.get("total_tokens") == 0} if table == "sessions" else {}
 
     def meant(self, gone: RowWords, gap: RowGap) -> bool:
-        # It gives no two messages one id: whenever that row came, it is this message.
+        # No two messages have one id: whenever that row came, it is this message.
         return gone.same in gap.known_rows or gap.ends_with(gone) or (not gap.now and bool(gap.facts.get(_CLEARED)))
 
 
 def _block(block: object) -> str:
-    """Without what a client may add to it later."""
+    """A block's words, without what a client may add to it later."""
     if not isinstance(block, Mapping):
         return ""
     call, result = block.get("toolCall"), block.get("toolResult")
@@ -42,10 +42,10 @@ def _block(block: object) -> str:
     result = result.get("value", result) if isinstance(result, Mapping) else None
     told = [text_in(block.get(name)) for name in ("text", "thinking", "reasoning", "msg", "data")]
     if isinstance(call, Mapping):
-        told += [text_in(block.get("id")), text_in(call.get("name")), dumped(call.get("arguments"))]
+        told += [text_in(block.get("id")), text_in(call.get("name")), to_json(call.get("arguments"))]
     if result is not None:
         content = result.get("content", result) if isinstance(result, Mapping) else result
-        told += [text_in(block.get("id")), dumped(content)]
+        told += [text_in(block.get("id")), to_json(content)]
     return "\n".join(filter(None, told))
 
 

@@ -1,14 +1,13 @@
 """Hermes' `state.db`: rows of `sessions` and `messages`, by their ids. Checked against real data of schema version 22.
 
-A compaction in place sets the old rows aside (`active=0, compacted=1`) and inserts what is kept once more, under new ids,
-around a summary; a split does the same into a new session whose parent ended by "compression". A copy must be the same
-message, but all that survives is its content: those said since the program was started are stamped again, one microsecond
-apart, with the time of the compaction. So the key is a hash of content and *first* time, and the reader remembers content and
-time of what the model has before it, to find a copy's original: in order, each once, so that "continue" said twice stays two.
-Rows with a tool's id need no memory.
+A compaction in place sets the old rows aside (`active=0, compacted=1`) and inserts what it keeps once more, under new ids, around
+a summary. A split does the same into a new session, whose parent ended by "compression". A copy must count as the same message, but
+only its content survives: messages since the program's start get new times, one microsecond apart, at the time of the compaction.
+So the key is a hash of the content and the *first* time. The reader remembers content and time of the model's context, to find a
+copy's original: in order, and each once, so that "continue" said twice stays two. Rows with a tool's id need no memory.
 
     active=1                 live
-    active=0, compacted=1    squeezed out, said nevertheless: no mark
+    active=0, compacted=1    no longer in the context: no mark
     active=0, compacted=0    taken back by the user; newer versions also use it for what a compaction kept (and inserted again)
 """
 
@@ -28,8 +27,8 @@ _PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
 _CARRIED_ON = ("compression", "turn_boundary_rollover", "turn_boundary_rollover_recovered")
 _TASKS_KEPT = "[Your active task list was preserved across context compression]"
 
-_REMEMBERED = 256  # messages without an id in the model's context: about two a turn
-_SESSIONS_REMEMBERED = 16
+_MOST_MESSAGES = 256  # messages without an id in the model's context: about two a turn
+_MOST_SESSIONS = 16
 _UNIQUE = 12  # characters from which on a tool's id names one call and no other
 _STAMPED_S = 0.02  # rows of one compaction are stamped within this time
 _COPYING_S = 0.25  # rows that a branch copies follow each other within this time
@@ -81,10 +80,10 @@ class Reader:
             yield f.SessionTitled(title)
         reason = text(row.get("end_reason"))
         if reason.startswith("turn_boundary_rollover"):
-            state["rolled"] = [*(one for one in state.get("rolled", []) if one != sid), sid][-_SESSIONS_REMEMBERED:]
+            state["rolled"] = [*(entry for entry in state.get("rolled", []) if entry != sid), sid][-_MOST_SESSIONS:]
         ended = row.get("ended_at") is not None and reason not in _CARRIED_ON
         state["closed"] = [row.get("ended_at"), reason] if ended and isinstance(row.get("ended_at"), (int, float)) else None
-        yield from self._closed()
+        yield from self._close_session()
 
     def _edge(self, row: Mapping[str, Any]) -> Iterator[Fact]:
         config, at = table(from_json(row.get("model_config"))), parse_time(row.get("started_at"))
@@ -97,7 +96,7 @@ class Reader:
                 return
         noted = table(row.get(f.BESIDE)).get("parent_end_reason") == "branched"
         if parent and (noted or self.state.get("branch")):
-            self.state["branch"] = True  # the parent may be resumed, and then has no end any more
+            self.state["branch"] = True  # the parent may be resumed, and then has no end
             yield f.Edge("fork", parent, "parent_session_id, and that session ended as branched", at)
             self._copies_from(row)
         elif parent:
@@ -108,7 +107,7 @@ class Reader:
         if isinstance(row.get("started_at"), (int, float)):
             self.state.setdefault("copying", row["started_at"])
 
-    def _closed(self) -> Iterator[Fact]:
+    def _close_session(self) -> Iterator[Fact]:
         if closed := self.state.get("closed"):
             yield f.SessionClosed(parse_time(closed[0]), closed[1])
 
@@ -123,10 +122,10 @@ class Reader:
         if held is not None:
             first = _row(held)
             if 0 <= row.at - first.at < _STAMPED_S or _is_summary(row):
-                self._open(first.at)
-                yield from self._copied(first)
+                self._begin_batch(first.at)
+                yield from self._copy(first)
             else:
-                yield from self._fresh(first)
+                yield from self._new_message(first)
         state["max"] = row.id if row.id is not None else state.get("max", -1)
         if row.session != state.get("sid"):
             yield from self._split(row)
@@ -135,55 +134,55 @@ class Reader:
         elif "batch" in state:
             yield from self._in_batch(row)
         elif self._find(row, state.get("gen", []), 0, exact=True) is not None:
-            self._open(None)
-            yield from self._copied(row)
+            self._begin_batch(None)
+            yield from self._copy(row)
         elif row.role == "user" and row.hash == state.get("first") and state.get("compacted"):
-            yield from self._perhaps_copied(row)
+            yield from self._hold_or_copy(row)
         else:
-            yield from self._fresh(row)
+            yield from self._new_message(row)
 
-    def _perhaps_copied(self, row: _MessageRow) -> Iterator[Fact]:
-        """The words with which the context began, anew. The first live row after squeezed-out ones is a copy; of two that are
-        both squeezed out it may be a prompt that was typed twice: the next row's time tells."""
+    def _hold_or_copy(self, row: _MessageRow) -> Iterator[Fact]:
+        """The words with which the context began, once more. The first live row after compacted ones is a copy. Two compacted ones
+        may be a prompt that was typed twice: the time of the next row shows which."""
         if row.live or len(row.text) > _HELD_BACK:
-            self._open(row.at)
-            yield from self._copied(row)
+            self._begin_batch(row.at)
+            yield from self._copy(row)
         else:
             self.state["held"] = {name: row.raw[name] for name in _HELD_COLUMNS if name in row.raw}
 
-    def _fresh(self, row: _MessageRow) -> Iterator[Fact]:
-        """A message that was not there before."""
+    def _new_message(self, row: _MessageRow) -> Iterator[Fact]:
+        """A message that is no copy."""
         state = self.state
         key = self._remember(row, row.at)
         if state.get("pending") and (row.live or row.compacted):
-            # More was said after them, and squeezed out with the rest: so it was the user who took them back.
+            # More messages came after them, and were compacted: so it was the user who took these back.
             yield f.MessagesRewound(parse_time(row.at), state.pop("pending"))
-        yield from self._make_messages(row, key, row.at, self._fate(row, key), fresh=True)
+        yield from self._make_messages(row, key, row.at, self._mark_of(row, key), fresh=True)
 
     def _read_changed_row(self, row: _MessageRow) -> Iterator[Fact]:
-        """A row that was read before: a flag has changed."""
+        """A row that was read before, with another flag."""
         state = self.state
         if row.hash == state.get("first") and row.compacted:
             state["compacted"] = True
         entry = self._find_read_row(row)
         first_at = entry[1] if entry else row.at
         key = _key(row, first_at)
-        yield from self._make_messages(row, key, first_at, self._fate(row, key), fresh=False)
+        yield from self._make_messages(row, key, first_at, self._mark_of(row, key), fresh=False)
         if row.id == state.get("max"):
-            yield from self._settled(row)
+            yield from self._settle(row)
 
-    def _fate(self, row: _MessageRow, key: str) -> str:
+    def _mark_of(self, row: _MessageRow, key: str) -> str:
         if row.live or row.compacted:
             return ""
         if self.state.get("compacted"):
-            self.state.setdefault("pending", key)  # taken back, or kept by a compaction: what comes next tells
+            self.state.setdefault("pending", key)  # taken back, or kept by a compaction: the next row shows which
             return ""
         return f.REWOUND
 
     # -- copies
 
-    def _open(self, stamped: float | None) -> None:
-        """From here on rows may be copies of what was in the context."""
+    def _begin_batch(self, stamped: float | None) -> None:
+        """From here on, rows may be copies of the context."""
         state = self.state
         state.pop("pending", None)
         state["batch"] = {"at": stamped, "rows": 0, "next": 0, "before": state.get("rows", 0), "id": ""}
@@ -195,20 +194,20 @@ class Reader:
         stamped = isinstance(batch["at"], (int, float)) and batch["at"] - _STAMPED_S <= row.at <= batch["at"] + _STAMPED_S
         loose = stamped or bool(batch.get("split"))
         if row.unique:
-            # It needs no memory: a copy has an old time, or the compaction's, or follows another copy at once.
+            # No memory is needed: a copy has an old time, or the compaction's, or follows another copy at once.
             copied = stamped or row.at <= max(self.state.get("latest", 0), batch.get("last", 0) + _COPYING_S)
         else:
             copied = self._find(row, old, batch["next"], exact=not loose) is not None
         if copied:
-            yield from self._copied(row)
+            yield from self._copy(row)
         elif stamped:
-            yield from self._added(row)
+            yield from self._addition(row)
         else:
-            yield from self._close(row)
-            yield from self._fresh(row)
+            yield from self._end_batch(row)
+            yield from self._new_message(row)
 
-    def _copied(self, row: _MessageRow) -> Iterator[Fact]:
-        """The same message, in the same place: only what the user took back and a compaction kept may look different now."""
+    def _copy(self, row: _MessageRow) -> Iterator[Fact]:
+        """The same message, in the same place. Only one that the user took back and a compaction kept may have another mark."""
         state = self.state
         batch, old = state["batch"], state.get("old", [])
         place = None if row.unique else self._find(row, old, batch["next"], exact=False)
@@ -220,10 +219,10 @@ class Reader:
         if batch.get("split"):
             batch["last"] = row.at
         key = self._remember(row, first_at)
-        yield from self._make_messages(row, key, first_at, self._fate(row, key), fresh=False)
+        yield from self._make_messages(row, key, first_at, self._mark_of(row, key), fresh=False)
 
-    def _added(self, row: _MessageRow) -> Iterator[Fact]:
-        """What a compaction puts in besides: a list of tasks, a tool's output cut short."""
+    def _addition(self, row: _MessageRow) -> Iterator[Fact]:
+        """What a compaction adds: a list of tasks, a shortened output of a tool."""
         self.state["batch"]["rows"] += 1
         key = self._remember(row, row.at)
         mark = f.META if row.role == "user" else f.COMPACTED
@@ -233,7 +232,7 @@ class Reader:
         state = self.state
         entry = self._find(row, state.get("old" if "batch" in state else "gen", []), 0, exact=True)
         if "batch" not in state:
-            self._open(row.at)
+            self._begin_batch(row.at)
         batch = state["batch"]
         batch["rows"] += 1
         if entry is None:
@@ -250,13 +249,13 @@ class Reader:
                 )
         yield from self._make_messages(row, self._remember(row, row.at), row.at, "", fresh=True)
 
-    def _close(self, row: _MessageRow) -> Iterator[Fact]:
-        """The first row that is no copy: now it is known how much was kept."""
+    def _end_batch(self, row: _MessageRow) -> Iterator[Fact]:
+        """The first row that is no copy: now we know how much the compaction kept."""
         state = self.state
         batch, was = state.pop("batch"), state.pop("was", False)
         state.pop("old", None)
         if not batch["id"] and was:
-            batch["id"] = f"{row.session}/{row.id}"  # there was no summary, but rows were squeezed out
+            batch["id"] = f"{row.session}/{row.id}"  # there was no summary, but rows were compacted
         if batch["id"]:
             yield f.Signal("transcript", "completed", None, batch["id"], after=_messages(batch["rows"]), turn=self._turn())
 
@@ -265,7 +264,7 @@ class Reader:
         before, passed = text(state.get("sid")), state.get("passed", [])
         if row.session in passed:
             return  # a late row of an earlier session of the chain
-        state["passed"] = [*passed, before][-_SESSIONS_REMEMBERED:]
+        state["passed"] = [*passed, before][-_MOST_SESSIONS:]
         state["sid"] = row.session
         if not before:
             return
@@ -273,8 +272,8 @@ class Reader:
             yield f.Boundary("rollover", parse_time(row.at), row.session)
             return
         if "batch" in state:
-            yield from self._close(row)
-        self._open(None)
+            yield from self._end_batch(row)
+        self._begin_batch(None)
         state["batch"] |= {"split": True, "id": row.session}
         yield f.Signal(
             "transcript",
@@ -297,12 +296,11 @@ class Reader:
             state["rows"] = state.get("rows", 0) + 1
         state["latest"] = max(state.get("latest", row.at), row.at)
         if not row.unique:
-            state["gen"] = [*state.get("gen", []), [row.hash, first_at, row.at]][-_REMEMBERED:]
+            state["gen"] = [*state.get("gen", []), [row.hash, first_at, row.at]][-_MOST_MESSAGES:]
         return _key(row, first_at)
 
     def _find(self, row: _MessageRow, entries: list[Any], start: int, *, exact: bool) -> int | None:
-        """Where in the context this row's original is: by content and time, else (if it may have been stamped again) by
-        content."""
+        """The place of this row's original in the context: by content and time; without `exact`, by content alone."""
         if row.unique:
             return None
         same = [n for n, entry in enumerate(entries) if n >= start and entry[0] == row.hash]
@@ -338,7 +336,7 @@ class Reader:
         if row.role == "assistant":
             yield from _assistant(row, key, moment, turn, mark)
             if fresh and mark != f.COPIED:
-                yield from self._settled(row)
+                yield from self._settle(row)
         elif row.role == "tool":
             yield f.MessageSaid(f.TOOL, row.text, key, moment, turn, _result(row), mark)
         elif row.role == "system":
@@ -358,7 +356,7 @@ class Reader:
             yield f.TurnBegan(key, row.text, moment, key)
         yield f.MessageSaid(f.USER, row.text, key, moment, self._turn() if fresh else "", mark=mark)
 
-    def _settled(self, row: _MessageRow) -> Iterator[Fact]:
+    def _settle(self, row: _MessageRow) -> Iterator[Fact]:
         reason, turn = text(row.raw.get("finish_reason")), self._turn()
         if row.role != "assistant" or not turn:
             return
@@ -371,10 +369,10 @@ class Reader:
             how = "failed"
         if how:
             yield f.TurnSettled(turn, how, parse_time(row.at), None if how == "completed" else reason)
-            yield from self._closed()
+            yield from self._close_session()
 
     def _branch_copy(self, row: _MessageRow) -> bool:
-        """A branch begins with a copy of its parent's messages: older than itself, or put in one right after the other."""
+        """A branch begins with a copy of its parent's messages: older than the branch, or inserted right after each other."""
         until = self.state.get("copying")
         if not isinstance(until, (int, float)):
             return False
@@ -416,7 +414,7 @@ def _result(row: _MessageRow) -> dict[str, Any]:
 
 
 def _own_words(row: _MessageRow) -> bool:
-    """Whether a user's row holds a user's words: Hermes also talks to the model in that role."""
+    """Whether a user's row has the user's words: Hermes also talks to the model in that role."""
     own = text(row.raw.get("display_kind")) in ("", "steer")
     note = row.text.startswith("[System:") and row.text.rstrip().endswith("]")
     return own and not note and not row.text.startswith(_TASKS_KEPT)
@@ -427,7 +425,7 @@ def _row(raw: Mapping[str, Any]) -> _MessageRow:
     active, compacted = raw.get("active", 1), raw.get("compacted")
     parts = [raw.get(name) for name in ("role", "content", "tool_call_id", "tool_calls", "tool_name")]
     called = text(raw.get("tool_call_id"))
-    ids = [called] if called else [_call_id(call) for call in _called(raw.get("tool_calls"))]
+    ids = [called] if called else [_call_id(call) for call in _calls_in(raw.get("tool_calls"))]
     return _MessageRow(
         count(key),
         text(raw.get("session_id")),
@@ -435,7 +433,7 @@ def _row(raw: Mapping[str, Any]) -> _MessageRow:
         _words(content),
         digest(*parts)[:16],
         float(at) if isinstance(at, (int, float)) and abs(at) < 1e12 else 0.0,
-        bool(ids) and all(len(one) >= _UNIQUE for one in ids),
+        bool(ids) and all(len(entry) >= _UNIQUE for entry in ids),
         active is None or bool(active),
         bool(compacted) and not (active is None or active),
         raw,
@@ -447,10 +445,10 @@ def _key(row: _MessageRow, first_at: float) -> str:
 
 
 def _calls(row: _MessageRow) -> list[Mapping[str, Any]]:
-    return _called(row.raw.get("tool_calls"))
+    return _calls_in(row.raw.get("tool_calls"))
 
 
-def _called(value: object) -> list[Mapping[str, Any]]:
+def _calls_in(value: object) -> list[Mapping[str, Any]]:
     return [call for call in items(from_json(value)) if isinstance(call, Mapping)]
 
 
@@ -467,7 +465,7 @@ def _messages(number: object) -> dict[str, int] | None:
 
 
 def _words(value: object) -> str:
-    """A row's content as text: plain, packed as JSON, or bytes that were no UTF-8."""
+    """A row's content as text: plain, packed as JSON, or bytes that are no UTF-8."""
     if isinstance(value, Mapping):
         try:
             return base64.b64decode(text(value.get("$text"))).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Hermes writes a session anew (/retry, /undo, /compress in a chat, an ACP client): all rows, or all active ones, go, and what is
-kept is inserted again; `message_count` says how many. It never takes away some of the active rows. Rows that are rewound or
-compacted stay, marked; a flag that changes loses no word. Pure.
+"""Hermes writes a session anew (/retry, /undo, /compress in a chat, an ACP client): it deletes all rows, or all active ones, and
+inserts what it keeps again; `message_count` says how many. It never deletes only some of the active rows. Rewound or compacted
+rows stay, with a flag. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HermesHabits:
         return {str(row.get("id")): row.get("message_count")} if table == "sessions" else {}
 
     def meant(self, gone: RowWords, gap: RowGap) -> bool:
-        """Written anew: nothing live stayed, and there are as many as Hermes counted when it did that (and has added since)."""
+        """Whether the session was written anew: no live row stayed, and there are as many rows as Hermes counts."""
         if gone.part in gap.live:
             return False
         there, counted = gap.many.get(gone.part, 0), gap.facts.get(gone.part)

@@ -22,14 +22,14 @@ from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.values import from_json, items, parse_time, table, text
 
-_MESSAGES_REMEMBERED = 32
-_GONE_REMEMBERED = 256
+_MOST_MESSAGES = 32
+_MOST_DELETED = 256
 _LONGEST_ID = 200
 _UNNAMED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
 #: Parts that say nothing: bookkeeping of steps, snapshots and retries.
 _SILENT = frozenset(("step-start", "step-finish", "snapshot", "patch", "agent", "retry"))
 _SILENT_ROWS = frozenset(("event", "project"))
-_GOING_ON = frozenset(("", "tool-calls", "tool_calls", "unknown"))
+_UNFINISHED = frozenset(("", "tool-calls", "tool_calls", "unknown"))
 
 
 class Reader:
@@ -58,14 +58,14 @@ class Reader:
             copied = text(row.get("message_id")) in self.state.get("copies", ())
             found = list(self._part(row, data))
         else:
-            return list(self._newer(row, data))
-        return _as_copies(found) if copied else found
+            return list(self._message_row(row, data))
+        return _mark_copies(found) if copied else found
 
     def _is_copy(self, row: Mapping[str, Any]) -> bool:
         began, created = self.state.get("forked"), row.get("time_created")
         if not isinstance(began, int) or not isinstance(created, int) or created >= began:
             return False
-        self.state["copies"] = [*self.state.get("copies", ()), text(row.get("id"))[:_LONGEST_ID]][-_MESSAGES_REMEMBERED:]
+        self.state["copies"] = [*self.state.get("copies", ()), text(row.get("id"))[:_LONGEST_ID]][-_MOST_MESSAGES:]
         return True
 
     # -- sessions
@@ -83,20 +83,20 @@ class Reader:
             yield f.Edge(
                 "fork", origin, "it begins with that session's messages, at the same times", parse_time(row.get("time_created"))
             )
-        yield from self._gone(row)
-        yield from self._reverted(row)
+        yield from self._delete_rows(row)
+        yield from self._revert(row)
 
-    def _gone(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        """Rows that were deleted: what was in them was taken back, whether we saw that before or not."""
+    def _delete_rows(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        """Deleted rows: the user took back their messages, whether we saw that before or not."""
         keys = [text(key) for key in items(table(row.get(f.BESIDE)).get("gone")) if len(text(key)) <= _LONGEST_ID]
-        for kind, _, key in (one.partition("/") for one in keys):
+        for kind, _, key in (entry.partition("/") for entry in keys):
             if self._is_reverted("", key) if kind == "part" else self._is_reverted(key, ""):
                 self.state["deleted"] = True
             names = [key, f"{key}/result"] if kind == "part" else [key]
-            self.state["gone"] = [*self.state.get("gone", ()), *names][-_GONE_REMEMBERED:]
+            self.state["gone"] = [*self.state.get("gone", ()), *names][-_MOST_DELETED:]
             yield from (f.MessagesRewound(None, name, only=True) for name in names)
 
-    def _reverted(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+    def _revert(self, row: Mapping[str, Any]) -> Iterator[Fact]:
         at, told = parse_time(row.get("time_updated")), table(from_json(row.get("revert")))
         now = [text(told.get(name))[:_LONGEST_ID] for name in ("messageID", "partID")]
         before = self.state.get("reverted") or ["", ""]
@@ -110,7 +110,7 @@ class Reader:
             yield f.MessagesRewound(at, now[1] or now[0])
 
     def _is_reverted(self, message: str, part: str) -> bool:
-        """Ids are made in the order of time. `message` "": it is not known whose part it is."""
+        """Ids grow with time. `message` is "" if the part's message is unknown."""
         from_message, from_part = self.state.get("reverted") or ("", "")
         if message and message != from_message:
             return bool(from_message) and message > from_message
@@ -124,7 +124,7 @@ class Reader:
             yield f.UnknownRecord(f"message/{role}")
             return
         if role == "user":
-            # Whether it is a prompt, its parts tell; until then it belongs to the turn that is going on.
+            # Its parts show whether it is a prompt. Until then it belongs to the current turn.
             known = self._find_message(key)
             self._remember(key, role, known[1] if known else text(self.state.get("turn")), False)
             return
@@ -132,16 +132,16 @@ class Reader:
         summary = data.get("summary") is True
         self._remember(key, role, turn, summary)
         if summary:
-            yield from self._summarised(data, turn)
+            yield from self._summary_message(data, turn)
         else:
-            yield from _ended(data, turn)
+            yield from _settle(data, turn)
 
-    def _summarised(self, data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
+    def _summary_message(self, data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
         at, error = parse_time(table(data.get("time")).get("completed")), table(data.get("error"))
         compaction = text(data.get("parentID"))
         if error:
             phase = "cancelled" if text(error.get("name")) == "MessageAbortedError" else "failed"
-            yield f.Signal("transcript", phase, at, compaction, turn=turn, error=_why(error))
+            yield f.Signal("transcript", phase, at, compaction, turn=turn, error=_error_text(error))
         elif text(data.get("finish")):
             yield f.Signal("transcript", "completed", at, compaction, turn=turn)
 
@@ -150,7 +150,7 @@ class Reader:
     def _part(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
         message, kind = text(row.get("message_id")), text(data.get("type"))
         known = self._find_message(message)
-        # Of an old message only a tool's part changes (its output is dropped from the context): the assistant's.
+        # Of an old message only a tool's part changes (its output is dropped from the context), so it is the assistant's.
         role, turn, summary = known or ("assistant", "", False)
         key, at = text(row.get("id")), parse_time(row.get("time_created"))
         mark = f.REWOUND if self._is_reverted(message, key) else ""
@@ -160,7 +160,7 @@ class Reader:
             reason = "auto" if data.get("auto") is True else "manual"
             yield f.Signal("transcript", "started", at, message, reason=reason, turn=turn)
         elif kind in ("text", "file", "subtask") and role == "user":
-            yield from self._of_user(message, key, at, data, mark)
+            yield from self._user_part(message, key, at, data, mark)
         elif kind in ("text", "reasoning"):
             words = text(data.get("text"))
             said = f.SUMMARY if summary else f.REASONING if kind == "reasoning" else f.ASSISTANT
@@ -173,7 +173,7 @@ class Reader:
         elif kind not in _SILENT:
             yield f.UnknownRecord(f"part/{kind}")
 
-    def _of_user(self, message: str, key: str, at: str | None, data: Mapping[str, Any], mark: str) -> Iterator[Fact]:
+    def _user_part(self, message: str, key: str, at: str | None, data: Mapping[str, Any], mark: str) -> Iterator[Fact]:
         kind = text(data.get("type"))
         words = _file(data) if kind == "file" else text(data.get("text")) or text(data.get("prompt"))
         known = self._find_message(message) or ("user", "", False)
@@ -182,12 +182,12 @@ class Reader:
         if data.get("synthetic") is True:
             yield f.MessageSaid(f.USER, words, key, at, known[1], mark=mark or f.SYNTHETIC)
             return
-        # The first own part is known by its message's id: that is how a revert names it.
+        # The first part of the user's own has the message's id as its key: a revert names it so.
         first = self.state.get("firsts", {}).get(message) in (None, key)
         name = message if first else key
         if first:
             firsts = {**self.state.get("firsts", {}), message: key}
-            self.state["firsts"] = dict(list(firsts.items())[-_MESSAGES_REMEMBERED:])
+            self.state["firsts"] = dict(list(firsts.items())[-_MOST_MESSAGES:])
             self._remember(message, "user", message, False)
             if known[1] != message:
                 self.state["turn"] = message
@@ -196,7 +196,7 @@ class Reader:
 
     # -- newer versions: one row a message
 
-    def _newer(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
+    def _message_row(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
         kind, key = text(row.get("type")) or text(data.get("type")), text(row.get("id"))
         time = table(data.get("time"))
         at, turn = parse_time(time.get("created")) or parse_time(row.get("time_created")), text(self.state.get("turn"))
@@ -206,7 +206,7 @@ class Reader:
             yield f.MessageSaid(f.USER, text(data.get("text")), key, at, key)
         elif kind == "assistant":
             yield from _contents(data, key, at, turn)
-            yield from _ended(data, turn)
+            yield from _settle(data, turn)
         elif kind == "compaction":
             done = bool(text(data.get("summary")))
             reason = text(data.get("reason"))
@@ -236,32 +236,32 @@ class Reader:
     def _remember(self, message: str, role: str, turn: str, summary: bool) -> None:
         known = {key: value for key, value in self.state.get("messages", {}).items() if key != message}
         known[message] = [role, turn, summary]
-        self.state["messages"] = dict(list(known.items())[-_MESSAGES_REMEMBERED:])
+        self.state["messages"] = dict(list(known.items())[-_MOST_MESSAGES:])
 
     def _turn_of(self, prompt: str) -> str:
         known = self._find_message(prompt)
         return known[1] if known else prompt or text(self.state.get("turn"))
 
 
-def _as_copies(found: Iterable[Fact]) -> list[Fact]:
-    """What was said there counts there: no turn, no compaction of this session."""
+def _mark_copies(found: Iterable[Fact]) -> list[Fact]:
+    """Only the messages, marked: turns and compactions count in the original session."""
     said = (fact for fact in found if isinstance(fact, (f.MessageSaid, f.UnknownRecord, f.OddRecord)))
     return [fact._replace(mark=f.COPIED, turn="") if isinstance(fact, f.MessageSaid) else fact for fact in said]
 
 
-def _ended(data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
+def _settle(data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
     """Whether this answer is the turn's last."""
     at, error = parse_time(table(data.get("time")).get("completed")), table(data.get("error"))
     if not turn:
         return
     if error:
         aborted = text(error.get("name")) == "MessageAbortedError"
-        yield f.TurnSettled(turn, "cancelled" if aborted else "failed", at, _why(error))
-    elif at and text(data.get("finish")) not in _GOING_ON:
+        yield f.TurnSettled(turn, "cancelled" if aborted else "failed", at, _error_text(error))
+    elif at and text(data.get("finish")) not in _UNFINISHED:
         yield f.TurnSettled(turn, "completed", at)
 
 
-def _why(error: Mapping[str, Any]) -> str:
+def _error_text(error: Mapping[str, Any]) -> str:
     told = text(table(error.get("data")).get("message")) or text(error.get("message"))
     return ": ".join(part for part in (text(error.get("name")), told) if part)
 
@@ -286,7 +286,7 @@ def _tool(data: Mapping[str, Any], key: str, at: str | None, turn: str, mark: st
 
 
 def _contents(data: Mapping[str, Any], key: str, at: str | None, turn: str) -> Iterator[Fact]:
-    for n, block in enumerate(table(one) for one in items(data.get("content"))):
+    for n, block in enumerate(table(entry) for entry in items(data.get("content"))):
         kind, name = text(block.get("type")), f"{key}/{text(block.get('id')) or n}"
         if kind == "tool":
             yield from _tool(block, name, parse_time(table(block.get("time")).get("created")) or at, turn, "")
@@ -298,7 +298,7 @@ def _contents(data: Mapping[str, Any], key: str, at: str | None, turn: str) -> I
 
 
 def _pieces(value: object) -> str:
-    return "\n".join(text(table(one).get("text")) or "[file]" for one in items(value))
+    return "\n".join(text(table(entry).get("text")) or "[file]" for entry in items(value))
 
 
 def _file(data: Mapping[str, Any]) -> str:

@@ -1,12 +1,12 @@
-"""OpenCode: what is removed is also an event that says so. Versions without events: what was reverted goes, to the end,
-when the next prompt comes. Parts are written again as they grow, so only a blanked one is a loss. Pure.
+"""OpenCode: an event reports each removal. In versions without events, reverted messages are deleted when the next prompt comes.
+Parts are rewritten as they grow, so only a blanked one is a loss. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowWords, dumped, json_in, text_in
+from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowWords, json_in, text_in, to_json
 
 _EVENTS = "events"
 
@@ -49,8 +49,8 @@ def _part(data: Row) -> tuple[str, str, str]:
     state = state if isinstance(state, Mapping) else {}
     time = state.get("time")
     if isinstance(time, Mapping) and time.get("compacted"):
-        return kind, dumped(state.get("input")), "compacted"
-    return kind, dumped(state.get("input")), dumped(state.get("output") or state.get("error") or state.get("content"))
+        return kind, to_json(state.get("input")), "compacted"
+    return kind, to_json(state.get("input")), to_json(state.get("output") or state.get("error") or state.get("content"))
 
 
 HABITS = OpenCodeHabits()

@@ -1,4 +1,4 @@
-"""What several discoveries need: which files lie in a folder, and how one begins."""
+"""For several discoveries: the files in a folder, and how a file begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dreamkeep.host import Host
 
 
 def databases(host: Host, agent: str, place: str, below: Callable[[], Iterable[str]]) -> Iterator[Source]:
-    """The place itself, if it is a file; else those of the files `below` it that are there."""
+    """The place itself, if it is a file; else the files `below` it that exist."""
     at = host.stat(place)
     if at is None:
         return
@@ -31,7 +31,7 @@ def claimed(inside: Iterable[tuple[str, bool]], claims: Callable[[str], Source |
 
 
 def first_line(head: bytes) -> Mapping[str, Any]:
-    """A file's first line as JSON; empty when it is no object, or cut off."""
+    """A file's first line as JSON; empty if it is no object, or cut off."""
     try:
         return table(json.loads(head.partition(b"\n")[0]))
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def first_line(head: bytes) -> Mapping[str, Any]:
 
 
 def inside(host: Host, folder: str, problems: list[OSError]) -> list[tuple[str, bool]]:
-    """(path, whether it is a folder) of what lies in a folder: nothing where none is; one that can't be read is a problem."""
+    """(path, whether it is a folder) for each entry of a folder. A missing folder has none; an unreadable one is a problem."""
     try:
         return [(f"{folder}/{entry.name}", entry.at.is_folder) for entry in host.entries(folder) if entry.at]
     except (FileNotFoundError, NotADirectoryError):

@@ -1,13 +1,13 @@
 """Hook payloads → facts. One reader for all agents: they borrowed each other's names and fields. Pure.
 
-Hooks are the weakest channel: what they say, the transcript usually says better, and the fold pairs the two by the tool's id or
-by the words. So a payload only becomes a message where that pairing can work:
+Hooks are the weakest channel. The transcript usually says the same, and better; the fold pairs the two by the tool's id or by the
+words. So a payload only becomes a message if that pairing can work:
 
 - tools without an id (Gemini, Copilot) and a subagent's calls (`agent_id`) are left to the transcript;
-- Gemini's `prompt_response` repeats pieces of the answer ("after compact compact "), so it only tells that the turn is over;
-- Claude's `compact_summary` has other words than the summary in the transcript, which would then be shown twice.
+- Gemini's `prompt_response` repeats pieces of the answer ("after compact compact "), so it only shows that the turn is over;
+- Claude's `compact_summary` differs from the summary in the transcript, so it would appear twice.
 
-Nothing of that is lost: the payloads are in the journal.
+Nothing is lost: the payloads are in the journal.
 
 Traps: Qwen fires UserPromptSubmit with an empty prompt after every tool result; Gemini fires PreCompress before every request;
 Hermes fires on_session_end after every turn; Claude fires SessionStart{compact} before PostCompact, and SubagentStop for the
@@ -40,7 +40,7 @@ from dreamkeep.agents.facts import (
 )
 from dreamkeep.agents.shared.values import digest, items, parse_time, table, text
 
-# What a hook's event means, whatever the agent calls it.
+# The meaning of a hook's event, whatever the agent calls it.
 START, PROMPT, ANSWER, CALL, RESULT = "start", "prompt", "answer", "call", "result"
 COMPACTING, COMPACTED, TURN_END = "compacting", "compacted", "turn_end"
 FAILED, INTERRUPTED, END, TOLD, QUIET = "failed", "interrupted", "end", "told", "quiet"
@@ -58,7 +58,7 @@ _MEANINGS = {
     INTERRUPTED: "interrupt",
     END: "sessionend onsessionfinalize session.deleted",
     TOLD: "session.updated",
-    # Known, and nothing to say of the conversation.
+    # Known, and without a meaning for the conversation.
     QUIET: "precompress beforemodel aftermodel beforetoolselection subagentstart subagentstop notification permissionrequest"
     " permissiondenied erroroccurred setup configchange teammateidle taskcompleted instructionsloaded worktreecreate init"
     " worktreeremove onsessionreset system.transform experimental.chat.system.transform session.status session.diff"
@@ -66,12 +66,12 @@ _MEANINGS = {
 }
 _MEANING = {name: meaning for meaning, names in _MEANINGS.items() for name in names.split()}
 _CONTEXT = re.compile(r"\s*<(hook_context|qwen:user-prompt-submit-context)>.*?</\1>\s*", re.DOTALL)
-#: What OpenCode calls a session before it has a title.
+#: The beginning of OpenCode's title for a session without one.
 _NO_TITLE = "New session - "
 
 
 def meaning(event: str) -> str:
-    """ "" when nobody knows it."""
+    """The meaning of an event; "" if it is unknown."""
     name = event.removeprefix("event:").removeprefix("event_").lower()
     return _MEANING.get(name) or _MEANING.get(name.replace("_", "").replace("-", ""), "")
 
@@ -90,7 +90,7 @@ class Reader:
             return [UnknownRecord(f"hook {name[:60]}")]
         act = _ACTS.get(what)
         if act is None or (text(data.get("agent_id")) and what != END):
-            return []  # nothing to say; or of a subagent, whose words are its own transcript's
+            return []  # without a meaning; or a subagent's, whose words are in its own transcript
         said = act(data, parse_time(data.get("timestamp")) or record.at or None)
         if what == START and text(data.get("source")) == "clear" and self.state.get("prompted"):
             said = [*said, Boundary("clear", record.at or None, digest("hook", "clear", record.at))]
@@ -113,7 +113,7 @@ def _placed(data: Mapping[str, Any]) -> list[Fact]:
 
 
 def _start(data: Mapping[str, Any], at: str | None) -> list[Fact]:
-    """A resumed session has the context that it had, so that is no boundary."""
+    """A resumed session keeps its context, so that is no boundary."""
     facts = _placed(data)
     if text(data.get("source")) == "compact":
         # Between PreCompact and PostCompact: a sign of life, never one more compaction.
@@ -128,10 +128,10 @@ def _prompt(data: Mapping[str, Any], at: str | None) -> list[Fact]:
         if part.get("type") == "text" and not part.get("synthetic") and not prompt:
             prompt, turn = text(part.get("text")), turn or text(part.get("messageID"))
     while found := _CONTEXT.match(prompt):
-        prompt = prompt[found.end() :]  # what another hook handed in; the transcript has it, too
+        prompt = prompt[found.end() :]  # another hook added it; the transcript has it, too
     if not prompt.strip():
         return []
-    # Where the agent names no turn, two prompts with the same words are told apart by when they came.
+    # If the agent names no turn, the time separates two prompts with the same words.
     key = digest("hook", "prompt", turn or at or "", prompt)
     turn = turn or key
     return [*_placed(data), TurnBegan(turn, prompt, at, key), MessageSaid(USER, prompt, key, at, turn)]
@@ -144,7 +144,7 @@ def _answer(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     facts: list[Fact] = []
     if said.strip():
         facts.append(MessageSaid(ASSISTANT, said, digest("hook", "answer", turn or at or "", said), at, turn))
-    # Hermes tells of the turn's end by itself, and how it ended.
+    # Hermes has an event of its own for the turn's end.
     return facts if "assistant_response" in extra else [*facts, TurnSettled(turn, "completed", at)]
 
 
@@ -165,7 +165,7 @@ def _interrupted(data: Mapping[str, Any], at: str | None) -> list[Fact]:
 
 
 def _tool(data: Mapping[str, Any]) -> tuple[str, str]:
-    """(id, name); an empty id where the agent gives none."""
+    """(id, name); the id is "" if the agent gives none."""
     extra, given = table(data.get("extra")), table(data.get("input"))
     ids = (
         data.get("tool_use_id"),
@@ -200,7 +200,7 @@ def _result(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     code = table(table(response).get("metadata")).get("exit")
     if isinstance(code, int) and not isinstance(code, bool):
         tool["exit_code"] = code
-    # With the call itself, which is the same message again where a hook before it was heard: not everybody installs both.
+    # With the call itself, in case only this hook is installed. After a hook for the call, it is the same message again.
     return [*_call(data, at), MessageSaid(TOOL, _output(response), digest("hook", "result", id), at, _turn(data), tool)]
 
 
@@ -209,7 +209,7 @@ def _flagged(response: Mapping[str, Any]) -> bool:
 
 
 def _output(response: object) -> str:
-    """The words of a tool's answer, whichever of the usual forms it has; else the answer as JSON."""
+    """The text of a tool's answer, in any of the usual forms; else the answer as JSON."""
     if isinstance(response, str):
         return response
     if isinstance(response, list):

@@ -1,16 +1,15 @@
-"""What the OpenAI Agents SDK keeps in a session: items of the Responses API, as `capture/items.py` journals them.
+"""A session of the OpenAI Agents SDK: items of the Responses API, as `capture/items.py` journals them.
 
     items.added    {"run": id, "owner": lock, "items": [item, …], "instead"?: true}   the items of one call, whole or not at all
     items.popped   {"of": key}                                                        one item is taken back
-    items.cleared  {}                                                                 the talk begins anew; what was said stays
-    run.over       {"run": id, "state": how, "reason"?: why}                          said where a run gave no answer
+    items.cleared  {}                                                                 the talk begins anew; old messages stay
+    run.over       {"run": id, "state": how, "reason"?: why}                          a run ended without an answer
 
-An item's key is its event's id, a dot, and its number. A user's message opens a turn, named by its key; more of them before
-anything else are of the same turn. A run's turn is completed by a message of the model that is the last of a call: behind one
-that is not, its tool calls follow. What comes of a run that we know nothing of (one that was approved in another process) goes on
-with the turn before it.
+An item's key is its event's id, a dot, and its number. A user's message begins a turn, named by its key; further user messages
+before anything else belong to the same turn. A run's turn is completed when a message of the model is the last item of a call;
+otherwise its tool calls follow. The items of an unknown run (one that was approved in another process) continue the turn before.
 
-`instead`, or a call right after a clearing that holds a `compaction`: what was there is said again, shorter, for the model.
+With `instead`, or in a call with a `compaction` right after a clearing, the items repeat the talk for the model, shortened.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dreamkeep.event import Kind
 
 _RUNS_REMEMBERED = 8
 _ROLES = {"user": f.USER, "assistant": f.ASSISTANT, "system": f.SYSTEM, "developer": f.SYSTEM}
-#: Where calls of the many kinds of tools have what was asked.
+#: The members with a call's input, for the many kinds of tools.
 _ASKED = ("arguments", "input", "action", "operation", "queries", "code", "prompt")
 #: How the SDK tells the model that a tool of ours raised.
 _RAISED = "An error occurred while running the tool"
@@ -94,7 +93,7 @@ class Reader:
         yield from _settled(turn, at)
 
     def _turn(self, run: str) -> tuple[dict[str, Any], bool]:
-        """What is remembered of a run's turn, or of the turn that began last; and whether it is that run's own."""
+        """The state of a run's turn, else of the turn that began last; and whether it is that run's own."""
         runs: dict[str, dict[str, Any]] = self.state.setdefault("runs", {})
         return (runs[run], True) if run in runs else (runs[next(reversed(runs))] if runs else {}, False)
 
@@ -125,7 +124,7 @@ def _last(item: Item) -> str:
 
 
 def _left(turn: dict[str, Any], at: str | None) -> Iterator[Fact]:
-    """The user says something new: was that turn answered?"""
+    """The user says something new: end the turn before."""
     if turn.get("turn") and not turn.get("done"):
         yield from (
             _settled(turn, at) if turn["last"] == "answer" else [f.TurnSettled(turn["turn"], "interrupted", at, _NO_ANSWER)]
@@ -161,7 +160,7 @@ def _call(item: Item, kind: str, key: str, at: str | None, turn: str, mark: str)
     asked = next((arguments(item[name]) for name in _ASKED if item.get(name) is not None), None)
     name = text(item.get("name")) or kind.removesuffix("_call")
     yield f.MessageSaid(f.ASSISTANT, "", key, at, turn, {"id": _id(item), "name": name, "input": asked}, mark)
-    # Tools that run at the model's own place have their result in the call.
+    # Tools that the model's provider runs have their result in the call.
     output, problem = item.get("output"), item.get("error")
     if kind != "function_call" and (output is not None or problem):
         words, known = _result(output if output is not None else problem)
@@ -174,7 +173,7 @@ def _id(item: Item) -> str:
 
 
 def _result(output: object) -> tuple[str, dict[str, Any]]:
-    """The words, and what is known besides: of a shell, how it ended."""
+    """The text, and for a shell how it ended."""
     if isinstance(output, str):
         return output, {"error": True} if output.startswith(_RAISED) else {}
     words, codes = [], []

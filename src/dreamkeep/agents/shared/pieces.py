@@ -1,7 +1,7 @@
 """Pieces of a JSON document that is rewritten whole (capture/sources/document.py cuts it), each read by itself. Never raises.
 
-Of a new version only the pieces come that are new: its frames (all that is no element of an array), and between them the elements
-that changed. So the frame before it says to which array an element belongs.
+Of a new version we only get the new pieces: its frames (everything that is no element of an array), and between them the elements
+that changed. So the frame before an element says to which array it belongs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Element(NamedTuple):
 
 
 def piece(text: str, inside: bool) -> DocumentPiece | Element | None:
-    """None when it can't be read. `inside`: the frame before opened an array."""
+    """None if it can't be read. `inside`: the frame before it opened an array."""
     bare = text.strip().lstrip("\ufeff")
     opens = _OPENS.search(bare[-_TAIL:])
     first = bare.startswith("{") and (bool(opens) or not inside)

@@ -1,4 +1,4 @@
-"""What a row of an agent's database says, and when an agent takes rows away itself, which is no loss. Pure.
+"""What a row of an agent's database says, and which rows an agent deletes itself, so that this is no loss. Pure.
 
 `row_habits.py` of an agent's folder has `HABITS`, a `RowHabits`. `capture/sources/row_loss.py` asks it.
 """
@@ -21,8 +21,8 @@ Facts = dict[str, Any]
 
 
 class RowWords(NamedTuple):
-    """What a row says: `words` by column, "" for nothing. `same`: known by it if it is inserted again. `place`: its order among
-    the session's rows. `part`: of which session of a chain. `live`, `squeezed`: whether the model has it, or only a summary."""
+    """What a row says: `words` by column, "" for none. `same`: identifies it if it is inserted again. `place`: its order among the
+    session's rows. `part`: its session in a chain. `live`, `squeezed`: whether the model has it, or only a summary of it."""
 
     key: str
     same: str
@@ -36,8 +36,8 @@ class RowWords(NamedTuple):
 
 @dataclass(frozen=True)
 class RowGap:
-    """Rows that were `going` at one time. Others `stayed`; some that went are there `again`, in new rows; others `came` since.
-    What is asked for each row that went is found once: a session may have lost very many."""
+    """Rows that went missing at one time (`going`). Others `stayed`; some are there `again`, in new rows; others `came` since.
+    What is needed for each missing row is computed once: a session may have lost very many."""
 
     going: Sequence[RowWords]
     stayed: Mapping[str, RowWords]
@@ -47,49 +47,49 @@ class RowGap:
     facts: Facts
 
     def ends_with(self, gone: RowWords) -> bool:
-        """Nothing that was there with it stands behind it now, and something that came since does; and none of that has a place
-        of what went: an agent does not give one twice, but an older copy of its database does."""
+        """Whether the session was cut at this row: no row that stayed lies behind it, and a new one does. And no new row has the
+        place of a missing one: an agent does not use a place twice, but an older copy of its database does."""
         return self._went_on and gone.place > self._end
 
     @cached_property
     def _end(self) -> tuple[Any, ...]:
-        return max((one.place for one in (*self.stayed.values(), *self.again)), default=())
+        return max((row.place for row in (*self.stayed.values(), *self.again)), default=())
 
     @cached_property
     def _went_on(self) -> bool:
-        first, last = min(one.place for one in self.going), max(one.place for one in self.going)
-        reused = any(first <= one.place <= last for one in self.came)
-        return not reused and any(one.place > last for one in self.came)
+        first, last = min(row.place for row in self.going), max(row.place for row in self.going)
+        reused = any(first <= row.place <= last for row in self.came)
+        return not reused and any(row.place > last for row in self.came)
 
     @cached_property
     def known_rows(self) -> frozenset[str]:
-        """By what the rows that are there are known."""
-        return frozenset(one.same for one in self.now.values())
+        """What identifies the rows that are there."""
+        return frozenset(row.same for row in self.now.values())
 
     @cached_property
     def live(self) -> frozenset[str]:
-        """The parts of which a live row stayed."""
-        return frozenset(one.part for one in self.stayed.values() if one.live)
+        """The parts in which a live row stayed."""
+        return frozenset(row.part for row in self.stayed.values() if row.live)
 
     @cached_property
     def many(self) -> Mapping[str, int]:
-        """By part, how many rows are there of which the model has more than a summary."""
-        return Counter(one.part for one in self.now.values() if not one.squeezed)
+        """By part, the number of rows of which the model has more than a summary."""
+        return Counter(row.part for row in self.now.values() if not row.squeezed)
 
 
 class RowHabits(Protocol):
-    #: Whether what a row says is written again as a habit.
+    #: Whether the agent rewrites rows as a habit.
     edits: bool
-    #: The table whose row begins a capture with what is gone by then, be it nothing; "" where that is always noted elsewhere.
+    #: The table whose row begins a capture with the list of missing rows, even an empty one; "" if that is always elsewhere.
     begins: str
-    #: The columns in which a row speaks, where an older version of it may give them back; none where they are not told apart.
+    #: The columns with words, if an older version of a row may restore them; none if they are not kept apart.
     columns: tuple[str, ...]
 
     def read_words(self, table: str, row: Row) -> RowWords | None:
-        """None: a row in which nobody speaks."""
+        """None for a row without words."""
 
     def facts(self, table: str, row: Row) -> Facts:
-        """What tells that something was taken away by intent."""
+        """Facts that show that something was deleted on purpose."""
 
     def meant(self, gone: RowWords, gap: RowGap) -> bool: ...
 
@@ -98,7 +98,7 @@ class RowHabits(Protocol):
 
 
 def text_in(value: object) -> str:
-    """A column's text, "" if there is nothing but blanks in it. Bytes that were no UTF-8 stand there as base64 (rows.py)."""
+    """A column's text; "" if it is blank. Bytes that are no UTF-8 are there as base64 (rows.py)."""
     if isinstance(value, Mapping) and value.keys() & {"$text", "$blob"}:
         value = b64decode(str(next(iter(value.values())))).decode("utf-8", "replace")
     found = value if isinstance(value, str) else "" if value is None else str(value)
@@ -112,7 +112,7 @@ def json_in(value: object) -> object:
         return None
 
 
-def dumped(value: object) -> str:
+def to_json(value: object) -> str:
     return "" if value in (None, "", {}, []) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 

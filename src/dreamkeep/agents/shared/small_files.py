@@ -1,4 +1,4 @@
-"""Small files of an agent, read as far as they can be: what can't be read is left alone."""
+"""Small files of an agent. One that can't be read counts as empty."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A talk: what was said, in a form that every agent's format can hold. A writer makes the agent's own bytes of it. Pure.
+"""A talk: a session's messages in a form that fits every agent's format. A writer turns it into the agent's own bytes. Pure.
 
     messages of any agent ─► recovery/restore/convert.py ─► Talk(steps) ─► writer.py of an agent ─► its own bytes
 
 Every talk keeps to the rules that all models' interfaces share:
 * a call has an id and a name of letters, digits, `_` and `-`, an object as its input, and exactly one result, right after the
-  calls that were made together with it; a call that never got a result gets a note in its place;
+  calls that were made together with it; a call without a result gets a note in its place;
 * words hold no lone surrogates, and no message is empty;
-* times only grow: a reader takes equal words at an equal time for one message.
+* times only grow, because a reader takes equal words at an equal time for one message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dreamkeep.host import Host
 #: A step's kind.
 USER, ASSISTANT, REASONING, CALL, RESULT, SUMMARY = "user", "assistant", "reasoning", "call", "result", "summary"
 
-#: What stands in the place of a result that nobody has.
+#: In place of a missing result.
 NO_RESULT = "[no result was recorded]"
 #: What some formats can't hold; a key of a Losses.
 FAILED = "failure marks of tools whose output doesn't mention a failure"
@@ -43,7 +43,7 @@ class TalkStep(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """`session` is our own id. `title` is "" where the first prompt says as much; `heading` is how that prompt begins."""
+    """`session` is our own id. `title` is "" if the first prompt says the same; `heading` is how that prompt begins."""
 
     session: str
     cwd: str
@@ -59,7 +59,7 @@ Losses = Counter[str]
 
 
 class WrittenFile(NamedTuple):
-    """A writer's result: a file below the agent's place, and what its format could not hold."""
+    """A file below the agent's place, and what its format could not hold."""
 
     path: str
     data: bytes
@@ -67,16 +67,16 @@ class WrittenFile(NamedTuple):
     lost: Losses
 
 
-#: Roles of what an agent keeps beside its sessions, without which it would not find one.
+#: Roles of files beside sessions, without which an agent would not find a session.
 MARKER, INDEX = "marker", "index"
 
-#: A file's bytes, as often as they are wanted.
+#: A file's bytes; may be called more than once.
 Pieces = Callable[[], Iterable[bytes]]
 Row = Mapping[str, Any]
 
 
 class RestoredFile(NamedTuple):
-    """A file that is to be there. `session`: our id of it. `about`: its role, and what else is to be told of it."""
+    """A file to write. `session`: our id of it. `about`: its role, and more to report about it."""
 
     path: str
     pieces: Pieces
@@ -88,7 +88,7 @@ class RestoredFile(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """What a writer makes of a talk: files, or rows for a database (by table). `native`: the agent's own id of it."""
+    """A talk in an agent's format: files, or rows for a database (by table). `native`: the agent's own id of it."""
 
     native: str
     lost: Losses
@@ -101,17 +101,17 @@ class TalkWriter(Protocol):
     """What `writer.py` of an agent's folder offers."""
 
     def convert(self, host: Host, place: str, talk: Talk) -> Conversion:
-        """The talk as a new session of this agent, in this one of its places. Looks, and writes nothing."""
+        """The talk as a new session of this agent, in one of its places. It may look there, and writes nothing."""
 
     def beside(self, host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-        """These files, which go back byte for byte, and what the agent needs besides to find them. `moved`: to another home."""
+        """These files, which go back byte for byte, and what else the agent needs to find them. `moved`: to another home."""
 
     def usual_path(self, native: str, cwd: str, started_at: str) -> str:
-        """Where the agent would put this session's transcript, below its place; "" when that can't be told."""
+        """Where the agent would put this session's transcript, below its place; "" if unknown."""
 
 
 def converted(place: str, talk: Talk, written: WrittenFile) -> Conversion:
-    """Of a writer that makes one file."""
+    """The conversion of a writer that makes one file."""
     file = RestoredFile(f"{place}/{written.path}", lambda: [written.data], False, talk.session, {"role": "main"})
     return Conversion(written.native, written.lost, (file,))
 
@@ -136,7 +136,7 @@ def to_ms(at: str) -> str:
     return f"{at[:23]}Z"
 
 
-# -- ids of our own making: the same session always gets the same ones
+# -- ids of our own: the same session always gets the same ids
 
 
 def chance(*names: object) -> bytes:
@@ -171,12 +171,12 @@ class ModelMessage(NamedTuple):
     thoughts: tuple[TalkStep, ...]
     words: TalkStep | None
     calls: tuple[tuple[TalkStep, TalkStep], ...]
-    #: Whether the user speaks next (or nobody): then these words were an answer.
+    #: Whether the user speaks next (or nobody does): then these words are an answer.
     last: bool
 
 
 def grouped(steps: Iterable[TalkStep]) -> Iterator[TalkStep | ModelMessage]:
-    """Prompts and summaries as they are, everything else as whole messages."""
+    """Prompts and summaries as they are; everything else joined to whole messages."""
     held = list(steps)
     results = {step.id: step for step in held if step.kind == RESULT}
     thoughts: list[TalkStep] = []

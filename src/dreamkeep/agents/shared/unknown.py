@@ -1,4 +1,4 @@
-"""An agent whose records have no reader of their own: all of it is kept raw, and shown as unknown."""
+"""The reader for agents that have none of their own: every record is kept raw, and shown as unknown."""
 
 from __future__ import annotations
 

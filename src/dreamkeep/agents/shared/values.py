@@ -1,4 +1,4 @@
-"""What several readers need: times, texts and ids out of data that may be anything. Pure; never raises on any input."""
+"""Times, texts and ids out of data that may be anything. Pure; nothing here raises on any input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MS_FROM = 10**11  # seconds since 1970 stay below this for three thousand years
 
 
 def parse_time(value: object) -> str | None:
-    """RFC 3339, UTC, microseconds, from ISO text or from seconds or milliseconds since 1970; None when it is no time."""
+    """RFC 3339 in UTC with microseconds, from ISO text or from (milli)seconds since 1970; None if it is no time."""
     try:
         if isinstance(value, str):
             return _when_text(value)
@@ -57,12 +57,12 @@ def items(value: object) -> list[Any]:
 
 
 def count(value: object) -> int | None:
-    """A number that can count something, or None."""
+    """A number from 0 on, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def from_json(value: object) -> Any:
-    """What a text holds as JSON, or what was an object or a list before; None when it is neither."""
+    """A text parsed as JSON; an object or a list as it is; None for anything else."""
     if not isinstance(value, str):
         return value if isinstance(value, (list, dict)) else None
     try:
@@ -72,7 +72,7 @@ def from_json(value: object) -> Any:
 
 
 def arguments(given: object) -> object:
-    """Of a tool's call: some write JSON into a text, and some the thing itself, or words. As they stand, if they are no JSON."""
+    """A tool call's arguments: some agents write JSON into a text. If it is no JSON, it stays as it is."""
     if not isinstance(given, str) or given[:1] not in "{[":
         return given
     found = from_json(given)
@@ -80,7 +80,7 @@ def arguments(given: object) -> object:
 
 
 def digest(*parts: object) -> str:
-    """A short key made of content, for what has no id of its own."""
+    """A short key made of the content, for things without an id of their own."""
     whole = sha256()
     for part in parts:
         data = (part if isinstance(part, str) else repr(part)).encode("utf-8", "surrogatepass")
