@@ -3,9 +3,9 @@
     2026-11-15 18:48:17,232 INFO [tag] agent.x: context compression started: session=S messages=38 tokens=~180,694 model=… focus=…
     INFO: context compression done: session=S messages=38->11 rough_tokens=~63,972
 
-A log line is no protocol: tools, users and models quote such lines. So a line only counts if these words follow nothing but a time, a
-level, tags in brackets and the name of a known logger. "started" is written before a lock is taken and may have no "done". Subagents
-write to the same stream with another `session=`, so the signal always has a scope.
+A log line is no protocol: tools, users and models quote such lines. So a line only counts if these words follow nothing but a
+time, a level, tags in brackets and the name of a known logger. "started" is written before a lock is taken and may have no
+"done". Subagents write to the same stream with another `session=`, so the signal always has a scope.
 """
 
 from __future__ import annotations

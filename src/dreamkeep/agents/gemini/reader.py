@@ -13,8 +13,8 @@ What the data showed:
   list nor its length says much. What is older than the last record had a line of its own. From a list we only take the model's
   context, a summary, and new texts.
 * A compaction's list begins with `<state_snapshot>…` and "Got it. Thanks for the additional context!", and repeats what it kept
-  *under new ids*, all with the same new time: we recognise it by the words. Later lists repeat that summary under its id: that is no
-  new compaction.
+  *under new ids*, all with the same new time: we recognise it by the words. Later lists repeat that summary under its id: that
+  is no new compaction.
 * No record says that a turn is over. An answer in words, without tool calls, shows it. If a process opened the session anew
   (`$set.sessionId`) before such an answer, the turn before was cut off.
 * `$set.sessionId` also stands before a compaction within a turn; there the turn goes on.
@@ -279,7 +279,8 @@ class Reader:
             yield from self._prompt(message, words, native, at)
 
     def _is_nudge(self, message: Mapping[str, Any], words: str) -> bool:
-        """Whether these are the client's own words: it displays the turn's prompt for them. If the user types them, it displays them."""
+        """Whether these are the client's own words: it displays the turn's prompt for them. If the user types them, it
+        displays them."""
         shown = _displayed_text(message)
         if words not in _NUDGES and not words.startswith(_LOOP):
             return False
@@ -414,7 +415,8 @@ def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.Mes
 
 
 def _workspace(context: str) -> str:
-    """The first folder that the client names to the model: a path alone on its line, after a dash, or at the end of a sentence."""
+    """The first folder that the client names to the model: a path alone on its line, after a dash, or at the end of a
+    sentence."""
     for line in context.splitlines():
         bare = line.strip().removeprefix("- ")
         if not line.startswith((" ", "-")) and "working in the directory:" in line:

@@ -1,9 +1,9 @@
 """Goose's `sessions.db`: rows of `sessions` and `messages`. From its source and from observation; we had no real file.
 
 A compaction deletes all rows and inserts them again under new ids: the old ones with `agentVisible: false`; then, for the model
-alone (`userVisible: false`), a summary and a note on how to go on; then, unless the user asked for the compaction, the last prompt
-once more as a message of its own. So the key of a message is its `message_id` (older versions: a hash of it and its time), never
-the row's id. A prompt right behind a compaction that repeats the last one is that one.
+alone (`userVisible: false`), a summary and a note on how to go on; then, unless the user asked for the compaction, the last
+prompt once more as a message of its own. So the key of a message is its `message_id` (older versions: a hash of it and its
+time), never the row's id. A prompt right behind a compaction that repeats the last one is that one.
 
 Nothing says that a turn is over. An answer without a request for a tool ends Goose's own loop, so it counts as the end.
 """

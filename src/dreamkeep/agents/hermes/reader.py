@@ -1,10 +1,11 @@
 """Hermes' `state.db`: rows of `sessions` and `messages`, by their ids. Checked against real data of schema version 22.
 
 A compaction in place sets the old rows aside (`active=0, compacted=1`) and inserts what it keeps once more, under new ids, around
-a summary. A split does the same into a new session, whose parent ended by "compression". A copy must count as the same message, but
-only its content survives: messages since the program's start get new times, one microsecond apart, at the time of the compaction.
-So the key is a hash of the content and the *first* time. The reader remembers content and time of the model's context, to find a
-copy's original: in order, and each once, so that "continue" said twice stays two. Rows with a tool's id need no memory.
+a summary. A split does the same into a new session, whose parent ended by "compression". A copy must count as the same
+message, but only its content survives: messages since the program's start get new times, one microsecond apart, at the time of
+the compaction. So the key is a hash of the content and the *first* time. The reader remembers content and time of the model's
+context, to find a copy's original: in order, and each once, so that "continue" said twice stays two. Rows with a tool's id
+need no memory.
 
     active=1                 live
     active=0, compacted=1    no longer in the context: no mark
@@ -142,8 +143,8 @@ class Reader:
             yield from self._new_message(row)
 
     def _hold_or_copy(self, row: _MessageRow) -> Iterator[Fact]:
-        """The words with which the context began, once more. The first live row after compacted ones is a copy. Two compacted ones
-        may be a prompt that was typed twice: the time of the next row shows which."""
+        """The words with which the context began, once more. The first live row after compacted ones is a copy. Two compacted
+        ones may be a prompt that was typed twice: the time of the next row shows which."""
         if row.live or len(row.text) > _HELD_BACK:
             self._begin_batch(row.at)
             yield from self._copy(row)

@@ -6,14 +6,15 @@
 
 Of a new version we get its frames, and the new elements. Messages have no id: a message is its role, content, time and tool ids.
 `context_messages` is the model's copy and `tool_calls` a digest for the page: neither is a message. Then:
-* `pending_user_message` is an open turn, before its prompt is among the messages; a later prompt with these words is the same turn.
-  A turn is over when its answer, without tool calls, is there and nothing streams, or when another prompt follows.
-* A compaction changes `compression_anchor_*`; its place is behind the message that the anchor names. A session that continues under
-  a new id has the summary among its messages.
+* `pending_user_message` is an open turn, before its prompt is among the messages; a later prompt with these words is the same
+  turn. A turn is over when its answer, without tool calls, is there and nothing streams, or when another prompt follows.
+* A compaction changes `compression_anchor_*`; its place is behind the message that the anchor names. A session that continues
+  under a new id has the summary among its messages.
 * `clear_generation` and `intentional_shrink_generation` change when the user cleared or took back messages. The
   `truncation_watermark`, the time of the last message that stayed, shows which.
 * The backup is an earlier document: its messages count (they may be nowhere else), its turns and its state do not.
-* Turn journals have turn ids and the prompt's words, but no message ids. Their keys are their own; the fold pairs them by the words.
+* Turn journals have turn ids and the prompt's words, but no message ids. Their keys are their own; the fold pairs them by the
+  words.
 """
 
 from __future__ import annotations

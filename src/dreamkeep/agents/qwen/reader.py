@@ -12,8 +12,8 @@ system/{ui_telemetry, attribution_snapshot, chat_compression} were observed. The
 * `promptId` counts from the beginning in every process, so the turn's id is the prompt's uuid; `system/turn_result` (only written
   by the daemon) says how it ended. Without it, an answer without function calls ends the turn.
 * `system/chat_compression` holds the new history (`compressedHistory`): its summary is the text before the client's answer
-  "Got it. Thanks for the additional context!"; everything else in it came before. If a `/compress` stands next to it, the user asked
-  for it. (The client writes the command when it is done, so after the compression; we take either order.)
+  "Got it. Thanks for the additional context!"; everything else in it came before. If a `/compress` stands next to it, the user
+  asked for it. (The client writes the command when it is done, so after the compression; we take either order.)
 * `system/rewind` hangs below the record before the prompt that was taken back.
 * A branch copies records with their uuids, each with `forkedFrom`: they count where they come from.
 """

@@ -21,8 +21,8 @@ Facts = dict[str, Any]
 
 
 class RowWords(NamedTuple):
-    """What a row says: `words` by column, "" for none. `same`: identifies it if it is inserted again. `place`: its order among the
-    session's rows. `part`: its session in a chain. `live`, `squeezed`: whether the model has it, or only a summary of it."""
+    """What a row says: `words` by column, "" for none. `same`: identifies it if it is inserted again. `place`: its order among
+    the session's rows. `part`: its session in a chain. `live`, `squeezed`: whether the model has it, or only a summary of it."""
 
     key: str
     same: str
