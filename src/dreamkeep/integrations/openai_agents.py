@@ -1,11 +1,11 @@
 """A session for the OpenAI Agents SDK: `Runner.run(agent, "…", session=DreamkeepSession("chat-42"))`.
 
-It is what the SDK's protocol `Session` asks for, by form: the SDK itself is needed by whoever runs agents, not to import this.
-Each call's work is done in the session's one thread, in the order of the calls, so that the event loop never waits for a disk.
-When `add_items` returns, the items are on disk. A task that is cancelled meanwhile still waits for that: else nobody would know.
+It has the methods of the SDK's protocol `Session`; importing it does not need the SDK. The work of each call is done in the
+session's one thread, in the order of the calls, so that the event loop never waits for a disk. When `add_items` returns, the
+items are on disk. A task that is cancelled meanwhile still waits for that: otherwise nobody would know whether they are.
 
-The SDK does not say when a run ends. We know a run by its task: when that is over, or asks for a new run, an answer that was not
-given will not come, and that is journaled (`run.over`). Where a process dies, its lock is free: everybody sees it.
+The SDK does not say when a run ends. A run belongs to a task: when the task ends, or begins another run, a missing answer will
+not come any more, and that is journaled (`run.over`). If a process dies, its lock is free, and everybody sees that.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _Task = asyncio.Task[Any]
 
 @dataclass
 class _AgentRun:
-    """`last`: what its last item was (prompt, answer, result, other). `asked`: since then somebody asked for the history."""
+    """`last`: the kind of its last item (prompt, answer, result, other). `asked`: the history was read since. `over`: it is
+    journaled as over."""
 
     id: str
     last: str = ""
     asked: bool = False
-    told: bool = False
+    over: bool = False
 
 
 class DreamkeepSession:
@@ -55,7 +56,7 @@ class DreamkeepSession:
         title: str = "",
         session_settings: Any = None,
     ) -> None:
-        """`keep`: one that is open and stays yours to close, or where it is (as for `Keep.open`)."""
+        """`keep`: an open keep, which stays yours to close, or its place (as for `Keep.open`)."""
         self.session_id = session_id
         self.session_settings = _settings(session_settings)
         self._keep = keep if isinstance(keep, Keep) else Keep.open(keep)
@@ -67,8 +68,8 @@ class DreamkeepSession:
         notice_forks(self)
 
     def after_fork(self) -> None:
-        """Threads and runs are the parent's; a child begins its own."""
-        self._lane = ThreadPoolExecutor(1, "dreamkeep")  # its thread begins with the first work
+        """Threads and runs belong to the parent; a child process begins its own."""
+        self._lane = ThreadPoolExecutor(1, "dreamkeep")  # its thread starts with the first work
         self._runs: WeakKeyDictionary[_Task, _AgentRun] = WeakKeyDictionary()
 
     # -- the SDK's protocol
@@ -83,21 +84,21 @@ class DreamkeepSession:
         return await self._settle(self._submit(lambda items: items.now(limit)))
 
     async def add_items(self, items: Sequence[Any]) -> None:
-        given: list[Any] = copy_json(items)  # now: whoever gave them may change them while they are written
+        given: list[Any] = copy_json(items)  # now: the caller may change them while they are written
         if given:
             run, over = self._run_of(given)
             await self._settle(self._submit(lambda kept: kept.add(given, run=run.id, over=over)))
 
     async def pop_item(self) -> Any | None:
-        """The newest item, which is taken back: marked as such, and not given again."""
+        """Take back the newest item: it is marked, and not returned again."""
         return await self._settle(self._submit(lambda items: items.pop()))
 
     async def clear_session(self) -> None:
-        """The talk begins anew. What was said stays kept; `dreamkeep delete` is what takes it away."""
+        """The talk begins anew. The old items stay in the keep; `dreamkeep delete` removes them."""
         await self._settle(self._submit(lambda items: items.clear()))
 
     async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
-        """What the SDK's compaction asks a session for that can do it in one step: no crash leaves it cleared."""
+        """The SDK's compaction calls this if a session can replace its items in one step: then no crash leaves it empty."""
         given: list[Any] = copy_json(items)
         await self._settle(self._submit(lambda kept: kept.add(given, run="", instead=True)))
         return True
@@ -108,16 +109,16 @@ class DreamkeepSession:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Waits until all is written. A run that still goes on is interrupted."""
+        """Wait until everything is written. A run that is not over is interrupted."""
         if self._closed:
             return
         over = [one for run in list(self._runs.values()) if (one := _over(run, "the session was closed"))]
-        told = self._submit(lambda items: items.over(over)) if over else None
+        ending = self._submit(lambda items: items.over(over)) if over else None
         self._closed = True
         try:
             self._lane.shutdown(wait=True)
-            if told:
-                told.result()
+            if ending:
+                ending.result()
         finally:
             if self._own_keep:
                 self._keep.close()
@@ -133,7 +134,7 @@ class DreamkeepSession:
     # -- runs
 
     def _run_of(self, given: Sequence[Any]) -> tuple[_AgentRun, list[Mapping[str, str]]]:
-        """Whose items these are, and which run they show to be over."""
+        """The run of these items, and the runs that are over because of it."""
         task = _task()
         run, over = self._runs.get(task), []
         if run is None or (run.asked and kind_of(given[0]) == "prompt"):
@@ -154,9 +155,9 @@ class DreamkeepSession:
         if one := _over(run, why, failed=problem is not None):
             self._submit(lambda items: items.over([one])).add_done_callback(self._warn)
 
-    def _warn(self, told: Future[None]) -> None:
-        """Nobody waits for it: who opened the keep may hear it."""
-        if problem := told.exception():
+    def _warn(self, ending: Future[None]) -> None:
+        """Nobody waits for this work, so a problem becomes a warning of the keep."""
+        if problem := ending.exception():
             self._keep.warn(f"The end of a run can't be recorded: {problem}")
 
     # -- its thread
@@ -172,7 +173,7 @@ class DreamkeepSession:
         return self._made
 
     async def _settle(self, work: Future[T]) -> T:
-        """What was begun is ended, also when the task is cancelled."""
+        """Wait for the work, even if the task is cancelled."""
         waiting = asyncio.wrap_future(work)
         cancelled: asyncio.CancelledError | None = None
         while not waiting.done():
@@ -181,7 +182,7 @@ class DreamkeepSession:
             except asyncio.CancelledError as problem:
                 cancelled = cancelled or problem
         if cancelled:
-            waiting.exception()  # seen: that the task was cancelled is what counts
+            waiting.exception()  # retrieved, so that asyncio does not warn; the cancellation is what counts
             raise cancelled
         return waiting.result()
 
@@ -194,10 +195,10 @@ def _task() -> _Task:
 
 
 def _over(run: _AgentRun, why: str, *, failed: bool = False) -> Mapping[str, str] | None:
-    """How a run ended, if its last item was no answer. (Some runs end with what a tool gave.)"""
-    if run.told or run.last == "answer":
+    """How a run ended, if its last item was no answer. (Some runs end with a tool's result.)"""
+    if run.over or run.last == "answer":
         return None
-    run.told = True
+    run.over = True
     state = "failed" if failed else "interrupted" if why or run.last != "result" else "completed"
     return {"run": run.id, "state": state, **({"reason": why} if why else {})}
 

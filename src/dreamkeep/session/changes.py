@@ -1,4 +1,4 @@
-"""What a stretch of events adds to the view of a session, on top of what is known. Pure."""
+"""Changes that a stretch of events makes to the view of a session. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dreamkeep.session.turns import TurnView
 
 
 class EarlierResults(Protocol):
-    """What was found before."""
+    """What the index has."""
 
     def message(self, key: str) -> Message | None: ...
 
     def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
-        """The first message behind `after` with these words that was heard, but not yet on that channel."""
+        """The first message behind `after` with these words that did not come in on that channel yet."""
 
     def turn(self, turn: str) -> TurnView | None: ...
 
@@ -22,7 +22,7 @@ class EarlierResults(Protocol):
 
 
 class NoEarlierResults:
-    """Of a session that is read from its beginning."""
+    """For a session that is read from its beginning."""
 
     def message(self, key: str) -> Message | None:
         return None
@@ -38,7 +38,7 @@ class NoEarlierResults:
 
 
 class Changes:
-    """What a stretch of events adds to the view, on top of `known`."""
+    """What a stretch of events adds to the view, on top of the earlier results."""
 
     def __init__(self, known: EarlierResults) -> None:
         self._known = known
@@ -47,7 +47,7 @@ class Changes:
         self.twins: dict[tuple[int, int], str] = {}
         self.removed: set[tuple[int, int]] = set()
         self.turns: dict[str, TurnView] = {}
-        #: What was taken back, or given back, in this order.
+        #: What was taken back or restored, in this order.
         self.taken: list[Taken] = []
         self._by_twin: dict[str, list[tuple[int, int]]] = {}
 
@@ -59,7 +59,7 @@ class Changes:
         return self._latest(found) if found else None
 
     def _latest(self, found: Message) -> Message | None:
-        """A message as it is after what this stretch did to it."""
+        """A message after the changes of this stretch."""
         place = found[:2]
         if place in self.removed or place in self.messages:
             return None if place in self.removed else self.messages[place]
@@ -68,7 +68,7 @@ class Changes:
         return found
 
     def twin(self, twin: str, bit: int) -> Message | None:
-        """The first of all that has these words now: answers must not depend on what is stored already."""
+        """The first of all messages with these words: the result must not depend on how much is stored already."""
         best = self._stored_twin(twin, bit)
         for place in self._by_twin.get(twin, ()):
             said = self.messages.get(place)

@@ -1,12 +1,11 @@
-"""Where a session ran, by its own records: the folders with their branches, and the remotes that its commands printed. Pure.
+"""Where a session ran, by its own records: folders with their branches, and remotes that its commands printed. Pure.
 
-    state["folder"]    where it is now
-    state["folders"]   [folder, branch, place] each, in the order in which they were first seen
-    state["remotes"]   [what, how, place] each: a remote as a project is called by it, or the path of a repository (`worktree`)
+    state["folder"]    the current folder
+    state["folders"]   [folder, branch, place] each, in the order in which they appeared
+    state["remotes"]   [what, how, place] each: a remote in the form of a project's name, or the path of a repository (`worktree`)
     state["asked"]     calls that ask for a remote, and whose results have not come yet
 
-A command counts only if it asked about the session's own folder: one that goes elsewhere first (`cd`, `-C`, `--repo`, an address)
-says nothing about it.
+A command only counts if it asks about the session's own folder, so not if it goes elsewhere (`cd`, `-C`, `--repo`, an address).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.session.reading import tools
 
-#: How a remote was seen, the surest first.
+#: How a remote was found, the surest first.
 REMOTE, PUSH, LINK, WORKTREE = "remote", "push", "link", "worktree"
 
 _MOST_FOLDERS = 32
@@ -43,7 +42,7 @@ _WORKTREE_LINE = re.compile(r"^(/.+?)\s+(?:[0-9a-f]{7,40} |\(bare\))", re.MULTIL
 
 
 class SessionPlace(NamedTuple):
-    """Where one session ran, as far as an index knows. `project`: as it is shown now."""
+    """Where one session ran, as far as the index knows. `project`: its current name."""
 
     session: str
     project: str
@@ -56,7 +55,7 @@ class SessionPlace(NamedTuple):
 
 
 def place_of(session: str, project: str, cwd: str, last_at: str, folders: object, remotes: object) -> SessionPlace:
-    """From a row: what is not of the expected form is left out."""
+    """From a row. Anything of an unexpected form is left out."""
     return SessionPlace(session, project, cwd, last_at, _triples(folders), _triples(remotes))
 
 
@@ -66,7 +65,7 @@ def _triples(value: object) -> tuple[tuple[str, str, str], ...]:
 
 
 def note_folder(state: dict[str, Any], cwd: str, branch: str, remote: str, place: str) -> None:
-    """What one record says of it; "" is what it does not say."""
+    """Note what one record says; "" for what it does not say."""
     folder, branch = (cwd or state.get("folder", ""))[:_LONGEST], branch[:200]
     if not folder:
         return
@@ -81,7 +80,7 @@ def note_folder(state: dict[str, Any], cwd: str, branch: str, remote: str, place
 
 
 def note_tool(state: dict[str, Any], tool: Mapping[str, Any], text: str, place: str) -> None:
-    """A call that asks for a remote is remembered until its result comes."""
+    """Remember a call that asks for a remote until its result comes; then note the result."""
     id, name = str(tool.get("id") or ""), str(tool.get("name") or "")
     if not id:
         return
@@ -110,7 +109,7 @@ def _asks(command: str, cwd: str) -> str:
         return ""
     for begin in (f"cd {cwd} && ", f'cd "{cwd}" && ', f"cd {cwd}; "):
         command = command.removeprefix(begin) if cwd else command
-    # The words of a commit or of a pull request may hold anything: only the line with the command counts.
+    # The text of a commit or of a pull request may hold anything: only the first line counts.
     if _ELSEWHERE.search(command.split("\n", 1)[0]):
         return ""
     for pattern, how in ((_ASKS_REMOTE, REMOTE), (_ASKS_PUSH, PUSH), (_ASKS_FORGE, LINK), (_ASKS_GIT, WORKTREE)):
@@ -120,7 +119,7 @@ def _asks(command: str, cwd: str) -> str:
 
 
 def printed_remotes(how: str, text: str, cwd: str) -> Iterator[tuple[str, str]]:
-    """(remote, how it was seen) in what a command printed."""
+    """(remote, how it was found) each, in the output of a command."""
     text = text.replace("\r\n", "\n")
     if how == REMOTE:
         listed = dict(reversed(_LISTED.findall(text)))
@@ -140,7 +139,7 @@ def printed_remotes(how: str, text: str, cwd: str) -> Iterator[tuple[str, str]]:
 
 
 def _main_worktree(text: str, cwd: str) -> str:
-    """The repository that git names, if it says that this folder is one of its worktrees."""
+    """The repository of which git says that this folder is a worktree; "" if it does not."""
     listed = [os.path.normpath(str(path)) for path in _WORKTREE_LINE.findall(text)]
     if any(is_within(cwd, path) for path in listed[1:]) and not is_within(cwd, listed[0]):
         return listed[0]

@@ -1,6 +1,6 @@
-"""Which items a session of the OpenAI Agents SDK has now. A pure fold: nothing is ever rewritten, what was said last decides.
+"""The current items of an OpenAI Agents SDK session. A pure fold: nothing is ever rewritten, the latest event decides.
 
-What is added may name itself (`key_of`), so that what is taken back is told by name, whoever adds meanwhile.
+Each item has a key (`key_of`), so an item is taken back by its key, even if another process adds items meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KINDS = frozenset((Kind.ITEMS_ADDED, Kind.ITEMS_POPPED, Kind.ITEMS_CLEARED))
 
 
 class Current:
-    """`last`: the id of the event that changed it last; None: none has."""
+    """`last`: the id of the latest event that changed it, if any."""
 
     def __init__(self) -> None:
         self.last: str | None = None

@@ -16,9 +16,9 @@ Order = tuple[int, int, int, int]
 class Message(NamedTuple):
     """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …
 
-    `base`: where it belongs among the others when that is not its own place: a transcript that is read after a hook has told of
-    some of its messages says what lay between them.
-    `mark`: not the words of user or model, though it looks so (agents/facts.py). `heard`: on which channels, as bits.
+    `base`: where it belongs, if not at its own place: a transcript may be read after a hook has reported some of its messages,
+    and shows what lay between them.
+    `mark`: words that look like the user's or the model's, and are not (agents/facts.py). `heard`: its channels, as bits.
     """
 
     seq: int
@@ -38,12 +38,12 @@ class Message(NamedTuple):
 
     @property
     def order(self) -> Order:
-        """Where it is shown: of several at one place, in the order in which they came."""
+        """The order in which messages are shown: at one place, as they came."""
         return *self.place, self.seq, self.n
 
 
 class Taken(NamedTuple):
-    """A stretch of messages that the user took back, or (`back` False) got back; without `end`: all from `start` on."""
+    """A stretch of messages that the user took back, or (`back` False) restored; without `end`: all from `start` on."""
 
     start: Order
     end: Order | None = None
@@ -51,7 +51,7 @@ class Taken(NamedTuple):
 
     @property
     def before(self) -> str:
-        """The mark of those that it is about; what has another one keeps it."""
+        """The mark of the messages that change; those with another mark keep it."""
         return "" if self.back else REWOUND
 
     @property

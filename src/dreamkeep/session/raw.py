@@ -2,9 +2,9 @@
 
     {"source":"main",…,"sizes":[17,2],"lines":[{"type":"user"…},"not JSON"]}
 
-Each element is one line (or piece) of a source. A line that is a JSON object stands there verbatim, so that a frame's own parsing
-parses it too, and `jq` sees into it; `sizes` (bytes of each element in the frame) lets its exact bytes be cut out again. Anything
-else is a JSON string; what is no UTF-8 is base64 in a list. `sizes` and `lines` are the last members.
+Each element is one line (or piece) of a source. A line that is a JSON object stands there verbatim, so that parsing the frame
+parses it, too, and `jq` can look into it; `sizes` (the bytes of each element in the frame) allows to cut its exact bytes out
+again. Anything else is a JSON string, or base64 in a list if it is no UTF-8. `sizes` and `lines` are the last members.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any
 from dreamkeep.event import RawChunk
 
 _LINES = b'"lines":['
-# Parsers stop at some depth (orjson at 1024, others earlier), and a frame is deeper than the line in it: far down stays text.
+# Parsers stop at some depth (orjson at 1024, others earlier), and a frame is deeper than the line in it. Deep lines stay text.
 _DEPTH = 200
 _DEEPER = 1024 - _DEPTH
 _OPEN, _CLOSE = b"[" * _DEEPER, b"]" * _DEEPER
 
 
 def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[int] = ()) -> RawChunk:
-    """A body that holds `about` and the lines. `as_text`: those that are only part of a line, though they may look like JSON."""
+    """A body with `about` and the lines. `as_text`: the numbers of those that are only part of a line, even if they look like
+    JSON."""
     import orjson
 
     elements = [_as_json_text(line) if n in as_text else element(line) for n, line in enumerate(lines)]
@@ -37,12 +38,12 @@ def element(line: bytes) -> bytes:
 
     if line[:1] == b"{" and b"\n" not in line:
         try:
-            # Shallow lines are nearly all of them, and counting is cheaper than building lists around them.
+            # Nearly all lines are shallow, and counting is cheaper than building lists around them.
             deep = line.count(b"[") + line.count(b"{") > _DEPTH
             orjson.loads(_OPEN + line + _CLOSE if deep else line)
             return line
         except orjson.JSONDecodeError:
-            pass  # not what a strict parser takes: as text, then
+            pass  # a strict parser does not take it, so it stays text
     return _as_json_text(line)
 
 
@@ -70,8 +71,8 @@ def unpack(body: bytes) -> list[bytes]:
 
 
 def changed(body: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """A packed body with each of its lines changed to another of the same length, each in the form in which it stands there. What
-    is no packed body is changed as it is."""
+    """A packed body with each line changed to another of the same length, in the same form. Any other body is changed as a
+    whole."""
     if _LINES not in body:
         return change(body)
     import orjson
@@ -105,7 +106,7 @@ def _bytes(piece: bytes) -> bytes:
 
 
 def contents(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any] | bytes]:
-    """What a reader needs, from a parsed body: an object for a line that was one, else its bytes."""
+    """The lines of a parsed body, for a reader: an object for a line that was one, else its bytes."""
     for value in body["lines"]:
         if isinstance(value, dict):
             yield value

@@ -1,7 +1,7 @@
 """Raw events → records, one by one, as a reader gets them. Pure.
 
-A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. What
-is no clean JSON is read around: NULs that a power cut left, a torn record with its full retry behind it on the same line.
+A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. Damage
+is skipped: NULs that a power cut left, a torn record with its full retry behind it on the same line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dreamkeep.agents.shared.values import items, parse_time, table, text
 from dreamkeep.event import HANDED, Event, Kind
 from dreamkeep.session.raw import contents
 
-#: A line longer than this is kept raw and never joined: reading must not need more memory than that.
+#: A longer line is kept raw and never joined: reading must not need more memory.
 LONGEST_LINE = 64 << 20
 _SHORT_LINE = 4096
 _RETRIES = 16
@@ -26,8 +26,8 @@ State = dict[str, Any]
 
 
 def records(event: Event, unended: State, passed: Collection[int] = ()) -> Iterator[tuple[str, Found]]:
-    """(which reader it is for, record). `unended` holds what is left of each source between frames; `passed`: the numbers of
-    lines that are passed over."""
+    """(name of its reader, record). `unended` keeps the rest of each source between frames. `passed`: the numbers of lines to
+    skip."""
     if event.kind == Kind.SOURCE_READ:
         yield from _lines(event, unended, passed)
     elif event.kind == Kind.SOURCE_ROWS:
@@ -57,11 +57,11 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
     if body.get("joins") and found:
         found[0] = _joined(unended.pop(name, ""), found[0])
     else:
-        unended.pop(name, None)  # the source was rewritten: the rest of that line will not come
+        unended.pop(name, None)  # the source was rewritten, so the rest of that line will not come
     last = found.pop() if body.get("more") and found else b""
     for n, content in enumerate(found):
         if content is None or n in passed:
-            continue  # the end of a line that was too long, or one that was read before
+            continue  # the end of an overlong line, or a line that was read before
         if channel == "piece":
             yield reader, Record("piece", None, _text(content), "", role, event.at)
         else:
@@ -69,15 +69,15 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
                 yield reader, one
     if not body.get("more"):
         return
-    # JSON state holds text; this way any byte is one.
+    # JSON state holds text; in latin-1 any byte is text.
     unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
     if last is not None and unended[name] is None:
         yield reader, OddRecord("overlong", "a line too long to be read is kept raw only")
 
 
 def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
-    """All of a frame's text at once, also of a line that is not ended: it may never be. A line that goes on here begins here
-    again, if it is short: so nobody who looks for words in it misses them."""
+    """All of a frame's text at once, with an unfinished line, which may never be finished. A short line that continues here is
+    repeated from its beginning, so that a search for its words finds them."""
     body = event.body
     found = [one if isinstance(one, bytes) else _text(one).encode() for one in contents(body)]
     begun = unended.pop(name, None)
@@ -92,12 +92,12 @@ def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
 
 
 def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> bytes | None:
-    """None: its beginning was too long already."""
+    """None if its beginning was too long already."""
     return before.encode("latin-1") + piece if before is not None and isinstance(piece, bytes) else None
 
 
 def _rows(event: Event) -> Iterator[tuple[str, Found]]:
-    # Each database has a reader: what one has told of a row says nothing of how far another was read.
+    # Each database has its own reader: how far one was read says nothing about another.
     reader = f"row:{text(event.body.get('source'))}"
     for content in contents(event.body):
         line = content if isinstance(content, Mapping) else {}
@@ -105,7 +105,7 @@ def _rows(event: Event) -> Iterator[tuple[str, Found]]:
 
 
 def row_in(line: Mapping[str, Any], at: str) -> Record | None:
-    """The row, and under `BESIDE` what stands beside it."""
+    """The row, with what stands beside it as its member `BESIDE`."""
     row, beside = line.get("row"), line.get("beside")
     if not isinstance(row, Mapping):
         return None
@@ -173,12 +173,12 @@ def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source:
 
 
 def is_record(line: bytes) -> bool:
-    """Whether a line is what a transcript is made of: a JSON object, or nothing at all."""
+    """Whether a line belongs in a transcript: a JSON object, or nothing at all."""
     return not line.strip() or (b"\0" not in line and loads(line) is not None)
 
 
 def loads(line: bytes) -> Mapping[str, Any] | None:
-    """More patient than a strict parser: lone surrogates and NaN are no reason not to read the rest."""
+    """More patient than a strict parser: it accepts lone surrogates and NaN."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -187,7 +187,7 @@ def loads(line: bytes) -> Mapping[str, Any] | None:
 
 
 def _retry(line: bytes) -> Mapping[str, Any] | None:
-    """A record begun again: the same beginning once more, and from there it can be read."""
+    """The second attempt at a torn record: it begins in the same way, and can be read from there."""
     head = line[:_SAME_HEAD]
     if head[:1] != b"{":
         return None

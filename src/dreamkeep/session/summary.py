@@ -17,9 +17,9 @@ STATE_AFTER = {
     Kind.SESSION_SUSPENDED: SUSPENDED,
     Kind.SESSION_ENDED: ENDED,
 }
-#: Why `hygiene` ends one: nothing came for long.
+#: Why `hygiene` ends a session: nothing came for long.
 STALE = "stale"
-#: Why somebody ends or suspends one from outside, perhaps long after its last word.
+#: Why somebody ends or suspends a session from outside, perhaps long after its last message.
 BY_HAND = "by hand"
 _TITLE_LENGTH = 80
 _QUIET = (Kind.SESSION_ENDED, Kind.SESSION_SUSPENDED)
@@ -56,12 +56,12 @@ def step(summary: Summary, event: Event) -> Summary:
     kind = event.kind
     body = event.body
     if kind in RAW or kind in _ABOUT_SOURCES:
-        return summary  # what they say is told by their facts
+        return summary  # their facts say it
     change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
     quiet = kind in _QUIET and body.get("reason") in _SILENT
     if kind != Kind.SESSION_PLACED and not body.get("captured") and not body.get("recovered") and not quiet:
-        # What was captured tells its own times; ours may be much later. That nothing more came is no news of the session, either.
-        change["last_at"] = max(summary.last_at or "", event.at)  # what is told late does not make it older
+        # Captured records have their own times; ours may be much later. Nor is it news of the session that nothing came for long.
+        change["last_at"] = max(summary.last_at or "", event.at)  # a late event does not make it older
         change["started_at"] = summary.started_at or event.at
     if kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
         change["turns"] = summary.turns + 1
@@ -80,7 +80,7 @@ def step(summary: Summary, event: Event) -> Summary:
 
 
 def title_of(prompt: str) -> str:
-    """The first line that says something."""
+    """The first line with words."""
     for line in prompt.split("\n"):
         words = " ".join(line.split())
         if words:

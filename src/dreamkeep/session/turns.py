@@ -20,13 +20,13 @@ SUBMITTED = "submitted"
 STARTED = "started"
 INTERRUPTED = "interrupted"
 OPEN = "open"
-#: How a turn can be settled by whoever runs it.
+#: How its owner can settle a turn.
 SETTLED = ("completed", "failed", "cancelled", INTERRUPTED)
 _FINAL = ("completed", "failed", "cancelled")
 
 
 class TurnView(NamedTuple):
-    """`owner` names the lock that proves somebody works on it; empty where nobody ever said. `n`: its place in the frame."""
+    """`owner`: the lock that proves that somebody works on it; "" if unknown. `n`: its place in the frame."""
 
     id: str
     seq: int
@@ -45,7 +45,7 @@ KINDS = frozenset((Kind.TURN_SUBMITTED, Kind.TURN_STARTED, Kind.TURN_SETTLED, Ki
 
 
 def step(turn: TurnView | None, seq: int, event: Event) -> TurnView:
-    """The turn after one more of its events. Every event counts, whatever order damage left them in."""
+    """The turn after one more of its events. Every event counts, even if damage changed their order."""
     body = event.body
     turn = turn or TurnView(text_in(body, "turn"), seq, SUBMITTED, "")
     if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
@@ -57,22 +57,22 @@ def step(turn: TurnView | None, seq: int, event: Event) -> TurnView:
         if turn.state == SUBMITTED:
             turn = turn._replace(state=STARTED)
     if event.kind in (Kind.TURN_SETTLED, Kind.TURN_RECORDED) and turn.state not in _FINAL:
-        # The first word about the end stands, except that an interruption was only ever a guess.
+        # The first report of the end counts, unless it is an interruption, which is only a guess.
         turn = turn._replace(state=text_in(body, "state"), settled_at=event.at, reason=text_in(body, "reason", "") or None)
     return turn
 
 
 def began(turn: TurnView | None, place: tuple[int, int], fact: TurnBegan, owner: str) -> TurnView:
-    """As a transcript, a hook or the tap tells it. Told again, what is new in it counts."""
+    """A turn that a transcript, a hook or the tap reports. If it is repeated, only what is new counts."""
     turn = turn or TurnView(fact.turn, place[0], STARTED, fact.prompt, fact.at, fact.at, n=place[1])
     return turn._replace(prompt=fact.prompt or turn.prompt, submitted_at=turn.submitted_at or fact.at, owner=turn.owner or owner)
 
 
 def settled(turn: TurnView, fact: TurnSettled) -> TurnView:
-    """The first word about the end stands, except that an interruption was only ever a guess, and what failed may be tried
-    again and succeed."""
+    """The first report of the end counts, unless it is an interruption, which is only a guess. A failed turn may still
+    succeed."""
     if fact.state == STARTED and turn.state == "completed":
-        return turn._replace(state=STARTED, settled_at=None)  # what looked like the last word was not
+        return turn._replace(state=STARTED, settled_at=None)  # what looked like the last answer was not
     if fact.state not in SETTLED or (turn.state in _FINAL and (turn.state, fact.state) != ("failed", "completed")):
         return turn
     if turn.state == INTERRUPTED == fact.state:
@@ -81,7 +81,7 @@ def settled(turn: TurnView, fact: TurnSettled) -> TurnView:
 
 
 def view_turn(turn: TurnView, alive: Callable[[str], bool]) -> TurnView:
-    """As it looks now: an unsettled turn whose owner is gone is interrupted; one that nobody ever owned is open."""
+    """How it looks now: an unsettled turn whose owner is gone is interrupted; one without an owner is open."""
     if turn.state not in (SUBMITTED, STARTED):
         return turn
     if not turn.owner:

@@ -1,14 +1,14 @@
-"""A session as a reading copy: about a tenth of its tokens, and no typed word lost. Pure and deterministic.
+"""A session as a short reading copy: about a tenth of its tokens, with every typed word. Pure and deterministic.
 
     what the user typed             whole
-    what he pasted                  head, tail and size, where it is long
-    the agent's prose               shortened; whole where a short prompt answers it
-    a tool call                     one line; neighbours that only look share one
+    what the user pasted            head, tail and size, if it is long
+    the agent's prose               shortened; whole if a short prompt answers it
+    a tool call                     one line; neighbouring calls that only read share one
     a tool's result                 refusals, answers, errors and exit codes; nothing else
     injected text                   left out: summaries, hooks, reminders, our own packs, copied beginnings of forks
 
-Every line names the place where its words stand (`seq` as `show` writes it), so a quote can be checked against the raw record.
-Whose words a line holds is decided in origin.py. `find_ending` tells from the same copy how a session stood when it stopped.
+Every line names the place of its words (`seq` as `show` writes it), so a quote can be checked against the raw record. origin.py
+decides whose words they are. `find_ending` reads from the same copy how a session stood when it stopped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dreamkeep.session.reading.origin import AGENT, ANSWER, INJECTED, OWN_WORDS,
 from dreamkeep.session.reading.own_answers import recalled
 from dreamkeep.session.reading.packs import without_packs
 
-#: How much of each is kept, in characters: (head, tail).
+#: So much of each is kept, in characters: (head, tail).
 _PASTE = (320, 160)
 _LAST_WORDS = (300, 500)
 _ANSWERED = (600, 3400)
 _REMARK = (200, 0)
 _PLAN = (700, 200)
 _COMMAND, _ERROR, _PATH = 160, 180, 100
-#: A prompt that is shorter leans on what the agent said before it.
+#: A shorter prompt refers to what the agent said before it.
 _SHORT = 200
-#: Of calls that only look, so many are named in a line.
+#: So many calls that only read are named in a line.
 _NAMED = 6
 
 _CAUSE = re.compile(
@@ -46,7 +46,7 @@ _LINES = re.compile(r"\n{2,}")
 
 
 class DigestLine(NamedTuple):
-    """`role`: user, assistant, tool or system. `origin`: whose words they are (origin.py). `what`: how a reader is told."""
+    """`role`: user, assistant, tool or system. `origin`: whose words they are (origin.py). `what`: how the line is labelled."""
 
     seq: str
     role: str
@@ -56,8 +56,8 @@ class DigestLine(NamedTuple):
 
 
 class SessionEnding(NamedTuple):
-    """How a session stood when it stopped, uncut. `prompts`: what the user typed or answered, `answers`: what the agent said to
-    it, each in its order. `failed`: the last command, if it failed. `files`: those that were changed."""
+    """How a session stood when it stopped, uncut. `prompts`: what the user typed or answered; `answers`: what the agent said
+    to that, each in order. `failed`: the last command, if it failed. `files`: the changed files."""
 
     prompts: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
@@ -66,13 +66,13 @@ class SessionEnding(NamedTuple):
 
 
 def digest(messages: Sequence[Message], cwd: str = "", heard: Callable[[str], bool] = lambda line: False) -> list[DigestLine]:
-    """`cwd`: the session's folder. Paths below it are named from there. `heard`: whether an agent wrote a line in an earlier
-    session, so that it was pasted here."""
+    """`cwd`: the session's folder; paths below it are shortened. `heard`: whether an agent wrote a line in an earlier session,
+    so that it is pasted here."""
     return list(_Digest(messages, cwd, heard).lines())
 
 
 def find_unheard(messages: Sequence[Message]) -> frozenset[str]:
-    """The lines of the user that nobody said before in this session, long enough to be known again: `heard` is asked of these."""
+    """The user's lines that are new in this session and long enough to recognise: the lines for `heard`."""
     asked: list[str] = []
 
     def collect(line: str) -> bool:
@@ -96,7 +96,7 @@ def find_ending(messages: Sequence[Message], cwd: str = "") -> SessionEnding:
 
 
 def render(lines: Iterable[DigestLine]) -> str:
-    """As a model or a person reads it: `[place] who: words`."""
+    """For a model or a person: `[place] who: words`."""
     return "\n".join(f"[{line.seq}] {line.what}: {line.text}" for line in lines)
 
 
@@ -105,7 +105,7 @@ def place_of(message: Message) -> str:
 
 
 def fold(text: str, head: int, tail: int) -> str:
-    """The beginning and the end of a text, and how much is left out between."""
+    """The beginning and the end of a text, and how much is left out between them."""
     cut = len(text) - head - tail
     if cut <= 80:
         return text
@@ -120,10 +120,10 @@ class _Digest:
         self._messages = [one for one in messages if (one.seq, one.n) not in ours and one.role not in (f.REASONING, f.SYSTEM)]
         self._results = _results(self._messages)
         self._heard, self._heard_before = HeardWords(), heard
-        #: Files that were changed; and how the last command failed, if it did.
+        #: The changed files, and how the last command failed, if it did.
         self.files: dict[str, None] = {}
         self.failed = ""
-        #: Agent's prose since the last prompt, which waits for what the user says to it.
+        #: The agent's prose since the last prompt. The next prompt decides how much of it is shown.
         self._prose: list[Message] = []
         self._seen: list[DigestLine] = []
         self._copied = False
@@ -186,7 +186,7 @@ class _Digest:
             yield from self._call(message)
 
     def _agent_words(self, prompt: str) -> Iterator[DigestLine]:
-        """What the agent said last before a prompt: whole, if that prompt leans on it."""
+        """The agent's last words before a prompt: whole, if that prompt refers to them."""
         if not self._prose:
             return
         last = self._prose.pop()
@@ -195,7 +195,7 @@ class _Digest:
         yield _agent(last, fold(_dense(last.text), *ends))
 
     def _remarks(self) -> Iterator[DigestLine]:
-        """What it said on its way: only what names a cause."""
+        """The agent's earlier words: only those that name a cause."""
         for message in self._prose:
             words = _dense(message.text)
             if _CAUSE.search(words[:600]):
@@ -273,7 +273,7 @@ class _Digest:
         yield DigestLine(place_of(message), f.ASSISTANT, AGENT, f"agent's plan{ended}", fold(_dense(plan), *_PLAN))
 
     def _target(self, given: object) -> str:
-        """What a call is about: a pattern, a path, a question."""
+        """The object of a call: a pattern, a path, a question."""
         if isinstance(given, str):
             return fold(_dense(given), _PATH, 0)
         if not isinstance(given, Mapping):
@@ -291,7 +291,7 @@ class _Digest:
         return path if len(path) <= _PATH else f"…{path[-_PATH:]}"
 
     def _looked(self) -> Iterator[DigestLine]:
-        """Neighbouring calls that say little: one line for each tool."""
+        """Neighbouring calls that only read: one line for each tool."""
         seen, self._seen = self._seen, []
         while seen:
             first = seen[0]
@@ -310,7 +310,7 @@ def _agent(message: Message, text: str) -> DigestLine:
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int, int], Message]:
-    """The result of each call. Ids may come again in a later turn: a result answers the last call before it."""
+    """The result of each call. An id may be used again in a later turn: a result answers the last call before it."""
     waiting: dict[str, tuple[int, int]] = {}
     found: dict[tuple[int, int], Message] = {}
     for one in messages:
@@ -330,5 +330,5 @@ def _is_todo(name: str) -> bool:
 
 
 def _dense(text: str) -> str:
-    """Without the blanks that only lay it out."""
+    """The text without blanks that are only layout."""
     return _LINES.sub("\n", _BLANKS.sub(" ", text)).strip()

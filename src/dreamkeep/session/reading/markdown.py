@@ -9,7 +9,7 @@ from dreamkeep.event import printable
 
 
 def markdown(data: dict[str, Any]) -> str:
-    """A session to be read or passed on. What agents wrote is fenced, so that it can't be taken for our own words."""
+    """A session for people to read or pass on. Agents' words are fenced, so that they don't look like ours."""
     s = data["session"]
     lines = [
         f"# {_escaped(s['title'] or s['id'])}",

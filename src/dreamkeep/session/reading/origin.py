@@ -1,16 +1,16 @@
-"""Whose words stand in a user's message. Decided here, once, for the digest, the rules and every check. Pure.
+"""The origin of the words in a user's message. Decided here, once, for the digest, the rules and every check. Pure.
 
     typed      the user wrote it
-    pasted     it stands in his message, but somebody or something else wrote it: logs, reviews, plans, an agent's own words
-    answer     he chose it, or wrote it, when an agent's tool asked him
+    pasted     it stands in the user's message, but somebody else wrote it: logs, reviews, plans, an agent's own words
+    answer     the user chose it, or wrote it, when an agent's tool asked
     injected   a client, a hook or dreamkeep put it there
     agent      a model wrote it
     tool       a tool printed it
 
-A message is cut into lines and blocks (blank lines and code fences part them). Each block is judged by what an agent or a tool
-said before (`Heard`), by its form (logs, code, diffs, headings, terminal signs), by what leads up to it ("I got this error:"),
-and by its register: long, impersonal prose without a first or second person is a review or a ticket, not an order.
-In doubt a block is typed: words that a user typed must never be lost. `origin_at` tells the origin of a quote.
+A message is cut into blocks, at blank lines and code fences. Each block is classified: by what an agent or a tool said before
+(`HeardWords`); by its form (logs, code, diffs, headings, terminal signs); by what leads up to it ("I got this error:"); and by
+its register: long prose without a first or second person is a review or a ticket, not an order. In doubt a block is typed,
+because words that the user typed must never be lost. `origin_at` gives the origin of a quote.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from dreamkeep.session.reading.packs import SIGN
 
 TYPED, PASTED, ANSWER, INJECTED, AGENT, TOOL = "typed", "pasted", "answer", "injected", "agent", "tool"
 
-#: Whose words are the user's own.
+#: Origins of the user's own words.
 OWN_WORDS = frozenset((TYPED, ANSWER))
 
-#: Prose that is shorter tells nothing by its register.
+#: The register of shorter prose shows nothing.
 _LONG = 180
-#: A line that is shorter proves nothing when an agent has said it, too; of a longer one the beginning is looked for.
+#: A shorter line proves nothing, even if an agent said it, too. Of a longer line, the beginning is searched.
 SHORTEST_LINE, LONGEST_LINE = 40, 200
-#: So much of what was said before is searched for a user's lines.
+#: A user's lines are searched in so much of what was said before.
 _MOST_HEARD = 8 << 20
-#: So many lines of one block are looked for.
+#: So many lines of one block are searched.
 _MOST_LINES = 24
 
-#: What clients write into a user's message.
+#: Clients write this into a user's message.
 _INJECTED = re.compile(
     r"\s*(?:Operation stopped by hook:|This session is being continued from a previous conversation"
     r"|\[Request interrupted by user|Caveat: The messages below were generated"
     r"|<(?:system-reminder|command-message|command-name|local-command-stdout|task-notification|environment_context"
     r"|user_instructions|INSTRUCTIONS|hook_context|session_context)>)"
 )
-#: A plan that the client hands to a fresh session: the agent wrote it.
+#: A plan that the client hands to a new session: the agent wrote it.
 _PLAN = re.compile(r"\s*(?:Implement|Execute|Follow|Continue with) the following plan:?\s*\n")
 
 _MACHINE = re.compile(
@@ -65,7 +65,7 @@ _MACHINE = re.compile(
     )""",
     re.VERBOSE,
 )
-#: A terminal fills its lines up.
+#: A terminal pads its lines.
 _FILLED = re.compile(r"\S {5,}$")
 _HEADING = re.compile(r"#{1,6}\s\S|\*\*[^*]{1,80}\*\*:?\s*$")
 _FINDING = re.compile(r"\s*(?:Critical|High|Medium|Low|Minor|Major) (?:Severity|Priority|Risk)\b")
@@ -80,7 +80,7 @@ _PERSON = re.compile(
     r"|eu|nós|você|quero|meu|minha|nosso|pode|poderia)\b",
     re.IGNORECASE,
 )
-#: A user orders without naming anybody.
+#: An order often names nobody.
 _ORDERS = re.compile(
     r"\s*(?:(?:ok(?:ay)?|yes|no|and|also|now|then|so|please|just|great|good|perfect|nice|first|next|finally)[,.:!]?\s+){0,3}"
     r"(?:add|change|make|use|remove|rename|update|fix|move|keep|don['’]?t|do|implement|write|create|delete|drop|revert|run"
@@ -88,7 +88,7 @@ _ORDERS = re.compile(
     r"|review|refactor|test|build|deploy|install|replace|split|extract|instead)\b",
     re.IGNORECASE,
 )
-#: "can you check: …": who says so wrote this, not what follows.
+#: "can you check: …": the user wrote this, not what follows.
 _LEAD = re.compile(
     r"\s*(?:(?:ok(?:ay)?|hi|hey|and|also|now|so|then|please|great|next)[,.:!]?\s+){0,3}"
     r"(?:(?:can|could|would)\s(?:you|we)|let['’]?s|please|i\sgot|we\sgot)\s"
@@ -98,7 +98,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _COLON = re.compile(r"[^\n]{2,160}?:\s+(?=[A-Z`\"“*\d-])")
-#: What leads up to a paste, at the end of a block.
+#: Words before a paste, at the end of a block.
 _QUOTES = re.compile(
     r"\b(?:feedback|errors?|output|outputs|logs?|trace|comments?|review|reviewer|finding|message|says|said|wrote|got|getting"
     r"|gives|shows?|following|failed|fails|failing|colleague|copilot|bugbot|coderabbit|docs?|ticket|issue|description|response"
@@ -112,7 +112,7 @@ _LATIN = re.compile(r"[A-Za-zÀ-ɏ]")
 
 
 class OriginSpan(NamedTuple):
-    """A stretch of a message, and whose words it is."""
+    """A stretch of a message, and its origin."""
 
     start: int
     end: int
@@ -120,7 +120,7 @@ class OriginSpan(NamedTuple):
 
 
 class HeardWords:
-    """What agents and tools said before a message, to know it again in what a user pastes."""
+    """What agents and tools said before a message, to recognise it in what the user pastes."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._texts: list[str] = []
@@ -137,7 +137,7 @@ class HeardWords:
             self._size -= len(self._texts.pop(0))
 
     def has(self, piece: str) -> bool:
-        """Newest first: who pastes an agent's words has mostly just read them."""
+        """Newest first: a user mostly pastes words that they have just read."""
         return any(piece in text for text in reversed(self._texts))
 
 
@@ -161,7 +161,7 @@ def split_origins(text: str, heard: Callable[[str], bool] = lambda piece: False)
 
 
 def origin_at(spans: Sequence[OriginSpan], start: int, end: int) -> str:
-    """Whose words stand from `start` to `end`: of several, whose most of them are."""
+    """The origin of the words from `start` to `end`; of several, the one with the most characters."""
     shares: dict[str, int] = {}
     for span in spans:
         shared = min(end, span.end) - max(start, span.start)
@@ -171,7 +171,7 @@ def origin_at(spans: Sequence[OriginSpan], start: int, end: int) -> str:
 
 
 def typed_words(message: str) -> str:
-    """What somebody typed in a message of several lines, as one line, without what was pasted into it."""
+    """What the user typed in a message of several lines, as one line, without pasted text."""
     if "\n" not in message.strip():
         return message
     typed = (message[span.start : span.end] for span in split_origins(message) if span.origin == TYPED)
@@ -182,7 +182,7 @@ def typed_words(message: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[_TextBlock]:
-    """Parted by blank lines; a fence with all that is in it is one."""
+    """Blocks between blank lines. A fence with its content is one block."""
     start = at = 0
     fenced = False
     for line in text.splitlines(keepends=True):
@@ -228,7 +228,7 @@ def _classify(block: _TextBlock, heard: Callable[[str], bool]) -> list[tuple[_Te
 
 
 def _is_machine(text: str) -> bool:
-    """Half of its lines are no prose; or one is, and of the others none turns to anybody."""
+    """Whether half of its lines are no prose; or at least one is, and no line addresses anybody."""
     lines = [line for line in text.split("\n") if line.strip()][:200]
     machine = sum(map(_is_machine_line, lines))
     return machine * 2 >= len(lines) or (machine > 0 and len(lines) > 2 and not any(map(_turns_to, lines)))
@@ -239,7 +239,7 @@ def _is_machine_line(line: str) -> bool:
 
 
 def _around_machine(block: _TextBlock) -> list[tuple[_TextBlock, str]]:
-    """What a user wrote on the lines before and behind a log stays his."""
+    """Lines that the user wrote before and behind a log stay typed."""
     lines = block.text.splitlines(keepends=True)
     first, last = 0, len(lines)
     while first < last and _speaks(lines[first]):
@@ -252,14 +252,14 @@ def _around_machine(block: _TextBlock) -> list[tuple[_TextBlock, str]]:
 
 
 def _speaks(line: str) -> bool:
-    """A line that somebody typed: it turns to somebody, or leads up to what follows."""
+    """Whether somebody typed a line: it addresses somebody, or leads up to what follows."""
     if _is_machine_line(line):
         return False
     return _PERSON.search(line) is not None or line.rstrip().endswith((":", "?")) or _ORDERS.match(line) is not None
 
 
 def _was_heard(text: str, heard: Callable[[str], bool]) -> bool:
-    """At least half of it stands, line by line, in what an agent or a tool said before."""
+    """Whether an agent or a tool said at least half of it before, line by line."""
     pieces = [line.strip() for line in text.split("\n")]
     telling = [piece for piece in pieces if len(piece) >= SHORTEST_LINE][:_MOST_LINES]
     if not telling:
@@ -285,7 +285,7 @@ def _lead_and_rest(block: _TextBlock, heard: Callable[[str], bool]) -> list[tupl
 
 
 def _is_impersonal(text: str) -> bool:
-    """Long prose in whole sentences that speaks of nobody, and orders nothing."""
+    """Whether it is long prose in whole sentences that addresses nobody and orders nothing."""
     words = text.strip()
     if len(words) < _LONG or _turns_to(words) or _ORDERS.match(words) or not _is_latin(words):
         return False
@@ -306,7 +306,7 @@ def _is_latin(text: str) -> bool:
 
 
 def _documented(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
-    """Behind the second heading of a long message everything belongs to a document that was pasted."""
+    """A long message with two headings holds a pasted document, from the first heading on."""
     headings = [n for n, (block, _) in enumerate(judged) if _HEADING.match(block.text.lstrip())]
     if len(headings) < 2 or sum(len(block.text) for block, _ in judged) < 3 * _LONG:
         return judged
@@ -315,7 +315,7 @@ def _documented(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, 
 
 
 def _led(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
-    """What follows "I got this feedback:" is pasted, up to words that turn to the agent again."""
+    """What follows "I got this feedback:" is pasted, up to words that address the agent again."""
     found: list[tuple[_TextBlock, str]] = []
     open_ = False
     for n, (block, origin) in enumerate(judged):
@@ -333,8 +333,8 @@ def _addresses(text: str) -> bool:
 
 
 def _smoothed(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
-    """What stands between two pasted blocks and turns to nobody is a part of them; and so is more prose of that kind behind
-    one, and the title before a finding."""
+    """A block between two pasted ones that addresses nobody is pasted, too. So is further prose of that kind behind a pasted
+    block, and the title before a finding."""
     found = list(judged)
     for n, (block, origin) in enumerate(found):
         if origin != TYPED or _turns_to(block.text):
@@ -350,7 +350,7 @@ def _smoothed(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, st
 
 
 def _merged(text: str, judged: list[tuple[_TextBlock, str]]) -> tuple[OriginSpan, ...]:
-    """Neighbours of one origin are one stretch."""
+    """Join neighbours of one origin."""
     spans: list[OriginSpan] = []
     for block, origin in judged:
         if spans and spans[-1].origin == origin:
