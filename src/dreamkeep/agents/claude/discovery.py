@@ -1,18 +1,18 @@
 """Where Claude Code keeps its sessions.
 
-    projects/<folder>/<session>.jsonl                    a session: the file's name says which, whatever its lines say
+    projects/<folder>/<session>.jsonl                    a session: the file's name is its id, whatever its lines say
                       <session>/subagents/agent-*.jsonl  a subagent of it, a session of its own
                         …/workflows/wf_*/agent-*.jsonl   the same
-                      agent-*.jsonl                      a subagent of an older client; whose, its lines say
+                      agent-*.jsonl                      a subagent of an older client; its lines name the session
 
-Beside them, belonging to the session (the subagent) that it lies with:
+Beside them, files of the session (the subagent) with which they lie:
 
-    <session>/tool-results/*                             whole outputs; the transcript holds a preview that names the file. Those
-                                                         of subagents lie here, too
+    <session>/tool-results/*                             whole outputs, also of subagents; the transcript holds a preview that
+                                                         names the file
     <session>/subagents/agent-*.meta.json                what the subagent is
               subagents/workflows/wf_*/journal.jsonl     how a workflow went
 
-No session's: `memory/`.
+`memory/` belongs to no session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _META_ENDING, _JOURNAL = ".meta.json", "journal.jsonl"
 
 
 def homes(home: str, environment: Mapping[str, str]) -> list[str]:
-    """All of them are looked at: sessions stay behind when somebody moves the configuration."""
+    """All of them: old sessions stay in the old place when somebody moves the configuration."""
     moved = environment.get("CLAUDE_CONFIG_DIR", "")
     moved = f"{home}/{moved[2:]}" if moved.startswith("~/") else moved
     folders = [moved, f"{home}/.claude", f"{home}/.config/claude"]
@@ -49,7 +49,7 @@ def discover(host: Host, place: str) -> Iterable[Source]:
         except OSError as wrong:
             problem = problem or wrong
             continue
-        # Transcripts before what lies beside them: that belongs to a session which must be here.
+        # Transcripts come before the files beside them: these need a session that is known.
         yield from (_of_project(f"{place}/{project}/{entry.name}") for entry in inside if _is_file(entry))
         for entry in inside:
             if entry.at and entry.at.is_folder:
@@ -80,7 +80,7 @@ def _of_project(path: str) -> Source:
 
 
 def _of_session(host: Host, folder: str) -> Iterator[Source]:
-    """What lies in a session's own folder: subagents, then what lies beside transcripts."""
+    """The sources in a session's own folder: subagents, then the files beside transcripts."""
     found: list[Source] = []
     folders = [f"{folder}/{_SUBAGENTS}", f"{folder}/{_RESULTS}"]
     while folders:
@@ -114,7 +114,7 @@ def _in_session(parts: list[str], at: int) -> Source | None:
 
 
 def beside(host: Host, source: Source) -> Iterable[Source]:
-    """What lies in the folder of a session whose transcript is this; its subagents are sessions of their own, and not meant."""
+    """The files in the folder of this transcript's session. Its subagents are sessions of their own, and not among them."""
     if source.role == "subagent" or not source.path.endswith(_ENDING):
         return []
     return [found for found in _of_session(host, source.path.removesuffix(_ENDING)) if found.role == RESULT]
@@ -127,7 +127,7 @@ def _stem(path: str) -> str:
 def claims(path: str) -> Source | None:
     parts = path.split("/")
     if len(parts) < 3 or parts[-1] == _ENDING or ".qwen" in parts:
-        return None  # Qwen Code has the same folders
+        return None  # Qwen Code has folders of the same names
     if parts[-3] == _PROJECTS:
         return _of_project(path) if path.endswith(_ENDING) else None
     for at in range(len(parts) - 3, 1, -1):
@@ -137,7 +137,7 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """By the name; else by a line that only this agent writes. An old subagent is named after the session in its lines."""
+    """By the name; else by a line that only this agent writes. An old subagent's id begins with the session in its lines."""
     named = claims(path)
     if named and named.session:
         return named.session
@@ -148,7 +148,7 @@ def identify(path: str, head: bytes) -> str:
         try:
             found = table(json.loads(line))
         except (ValueError, RecursionError):
-            continue  # cut off, or broken: the next line may tell
+            continue  # cut off, or broken: the next line may be whole
         session = text(found.get("sessionId"))
         if session and "parentUuid" in found and "isSidechain" in found:
             return f"{session}/{stem}" if stem.startswith(_SUBAGENT) else session

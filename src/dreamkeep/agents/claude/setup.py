@@ -31,11 +31,11 @@ EVENTS = (
 )
 NEXT = NEXT_AFTER_REMOVAL = ""
 DISABLED = Switch(("disableAllHooks",), True, "Remove it from")
-#: It ends a SessionEnd hook that has no timeout of its own after a second.
+#: Claude ends a SessionEnd hook without a timeout of its own after a second.
 _END_S = 60
-#: The first that knows PostCompact: an older one throws the whole settings file away for a name it does not know.
+#: The first version that knows PostCompact: an older one discards the whole settings file for an unknown name.
 _POST_COMPACT_SINCE = (2, 1, 76)
-#: Fewer days than this may be gone before anybody has imported what was written.
+#: With fewer days, transcripts may be deleted before they are imported.
 _FEW_DAYS = 7
 
 
@@ -55,7 +55,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def events_for(version: tuple[int, ...] = ()) -> tuple[str, ...]:
-    """`version`: its own, as far as it is known."""
+    """`version`: Claude's own, if known."""
     old = bool(version) and version < _POST_COMPACT_SINCE
     return tuple(event for event in EVENTS if event != "PostCompact") if old else EVENTS
 
@@ -76,7 +76,7 @@ def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -
 
 
 def _version(host: Host, state: str) -> tuple[int, ...]:
-    """As its own file tells it; () when it does not."""
+    """Claude's version by its own file; () if unknown."""
     try:
         told = json.loads(read_file(host, state)) if host.stat(state) else {}
     except (OSError, ValueError, RecursionError):

@@ -18,7 +18,7 @@ from dreamkeep.agents.shared import talk as t
 from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Talk, TalkStep, WrittenFile, converted
 from dreamkeep.host import Host
 
-#: The client whose lines these are like.
+#: The lines look like those of this client.
 _VERSION = "2.1.197"
 _MODEL = "<converted>"
 _LONGEST_FOLDER = 200
@@ -37,7 +37,7 @@ def convert(host: Host, place: str, talk: Talk) -> Conversion:
 
 
 def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-    return files  # it needs nothing else
+    return files  # the agent needs nothing else
 
 
 def usual_path(native: str, cwd: str, started_at: str) -> str:
@@ -45,7 +45,7 @@ def usual_path(native: str, cwd: str, started_at: str) -> str:
 
 
 def folder(cwd: str) -> str:
-    """The name of a project's folder: lossy, so the lines' `cwd` is what counts."""
+    """The name of a project's folder. It is lossy: the `cwd` of the lines counts."""
     units = cwd.encode("utf-16-le", "surrogatepass")
     codes = [int.from_bytes(units[n : n + 2], "little") for n in range(0, len(units), 2)]
     named = "".join(chr(code) if code < 128 and chr(code).isalnum() else "-" for code in codes)
@@ -89,7 +89,7 @@ class _ClaudeLines:
         return WrittenFile(f"{folder(talk.cwd)}/{self._native}.jsonl", data.encode(), self._native, self._lost)
 
     def _lasts(self) -> list[bool]:
-        """Of each step whether nothing of the model follows in its turn."""
+        """For each step, whether the model says nothing after it in its turn."""
         found, following = [], t.USER
         for step in reversed(self._talk.steps):
             found.append(following in (t.USER, t.SUMMARY))

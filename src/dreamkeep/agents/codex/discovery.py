@@ -40,7 +40,7 @@ def discover(host: Host, place: str) -> Iterable[Source]:
     yield from _below(host, os.path.join(place, "archived_sessions"), 0, problems)
     yield from _names(host, place)  # after the sessions that it names
     if problems:
-        raise problems[0]  # after all that could be found
+        raise problems[0]  # after all that can be read
 
 
 def _below(host: Host, folder: str, deep: int, problems: list[OSError]) -> Iterable[Source]:
@@ -68,7 +68,7 @@ def _names(host: Host, place: str) -> Iterable[Source]:
 
 
 def beside(host: Host, source: Source) -> Iterable[Source]:
-    """The names, by the folder that holds `sessions` or `archived_sessions`."""
+    """The file with the names, in the folder that holds `sessions` or `archived_sessions`."""
     place = os.path.dirname(source.path)
     while os.path.basename(place) not in ("sessions", "archived_sessions"):
         above = os.path.dirname(place)

@@ -1,4 +1,4 @@
-"""What pieces of Codex's records say: texts, marks, results, lineage. Pure; never raises on any input."""
+"""Pieces of Codex's records: texts, marks, results, lineage. Pure; nothing here raises on any input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-")
 
 
 def is_meta(words: str) -> bool:
-    """Older files do not name what the client said in the user's name: it is known by how it begins."""
+    """Whether the client said this in the user's name. Older files do not say so; it shows by how the text begins."""
     return _META.match(words) is not None
 
 
@@ -46,7 +46,7 @@ def turn_named(payload: Mapping[str, Any]) -> str:
 
 
 def moment(name: str) -> str:
-    """The time in a UUIDv7, to be compared with others; "" when it is none."""
+    """The time in a UUIDv7, in a form that can be compared; "" for any other id."""
     return name[:13] if _UUID7.match(name) else ""
 
 
@@ -83,12 +83,12 @@ def _block(block: object) -> str:
     if "image" in kind:
         return "[image]"
     words = text(held.get("text")) or text(held.get("refusal"))
-    # The tags around an image say nothing that "[image]" does not.
+    # The tags around an image add nothing to "[image]".
     return "" if words and _IMAGE_TAG.match(words) else words
 
 
 def marked(payload: Mapping[str, Any], role: str) -> list[tuple[str, str]]:
-    """The pieces of a message, those of one mark together."""
+    """(mark, words) for the pieces of a message, with neighbours of one mark joined."""
     inside = table(payload.get("internal_chat_message_metadata_passthrough"))
     kinds, more = items(inside.get("content_item_kinds")), items(inside.get("content_item_metadata"))
     content = payload.get("content")
@@ -135,7 +135,7 @@ def summary_in(payload: Mapping[str, Any]) -> str:
 
 
 def result_in(output: object) -> tuple[str, int | None, bool | None]:
-    """(text, exit code, whether it succeeded) of what a tool gave."""
+    """(text, exit code, whether it succeeded) of a tool's output."""
     if isinstance(output, Mapping):
         words, code, _ = result_in(output.get("content"))
         succeeded = output.get("success")

@@ -27,7 +27,7 @@ EVENTS = tuple(event for event in CLAUDE_EVENTS if event != "SubagentStop")
 NEXT = "Codex runs only trusted hooks: start `codex` once, type /hooks and trust them"
 NEXT_AFTER_REMOVAL = "Codex identifies trusted hooks by their position: check /hooks once"
 TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
-#: How long it waits for a hook that does not say; for one at a session's end at least and at most.
+#: How long Codex waits for a hook without a timeout; for one at a session's end, at least and at most.
 _TIMEOUT_S = 600
 _ENDS_S = (1, 3)
 
@@ -56,7 +56,7 @@ def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -
     if not installed:
         return
     config = bytes_at(host, f"{os.path.dirname(where.hooks)}/config.toml") or b""
-    # It resolves links in CODEX_HOME, but not in the home folder.
+    # Codex resolves links in CODEX_HOME, but not in the home folder.
     verdicts = {trust(hooks or b"", config, path) for path in (where.hooks, host.real_path(where.hooks))}
     if TRUSTED in verdicts:
         return

@@ -17,9 +17,9 @@ from dreamkeep.agents.shared import talk as t
 from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Talk, TalkStep, WrittenFile, converted
 from dreamkeep.host import Host
 
-#: The client whose lines these are like.
+#: The lines look like those of this client.
 _VERSION = "0.166.0"
-#: How the client begins a summary that it hands to the model; by these words it knows it again.
+#: How the client begins a summary for the model; it recognises the summary by these words.
 _HANDED_ON = (
     "Another language model started to solve this problem and produced a summary of its thinking process. You also have access"
     " to the state of the tools that were used by that language model. Use this to build on the work that has already been done"
@@ -40,7 +40,7 @@ def convert(host: Host, place: str, talk: Talk) -> Conversion:
 
 
 def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-    return files  # it needs nothing else
+    return files  # the agent needs nothing else
 
 
 def usual_path(native: str, cwd: str, started_at: str) -> str:

@@ -29,7 +29,7 @@ from dreamkeep.agents.shared.values import count, digest, items, parse_time, tab
 #: How a shell's output ends.
 _EXIT = re.compile(r"<(?:exited|shellId: \S+ completed) with exit code (\d{1,9})>\s*$")
 
-#: Known, and nothing in them for us.
+#: Records that say nothing about the conversation.
 _SILENT = re.compile(
     r"""session\.(info|warning|mode_\w+|plan_changed|todos_changed|workspace_file_changed|truncation|usage_\w+|task_complete
         |schedule_\w+|autopilot_\w+|permissions_changed|session_limits_\w+|remote_steerable_changed|tools_updated|binary_asset
@@ -61,7 +61,7 @@ class Reader:
         if record.source == "workspace":
             return _workspace(record.text)
         if record.data is None:
-            return []  # told already, by who found that it is no JSON
+            return []  # whoever cut the file into lines has reported a broken one
         kind, data = text(record.data.get("type")), table(record.data.get("data"))
         at = parse_time(record.data.get("timestamp"))
         agent = text(record.data.get("agentId")) or text(data.get("parentToolCallId"))
@@ -143,7 +143,7 @@ class Reader:
 
     def _error(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent or line.data.get("eligibleForAutoSwitch"):
-            return []  # it goes on with another model
+            return []  # the turn goes on with another model
         return self._settle(line, "failed", text(line.data.get("message")) or text(line.data.get("errorType")) or None)
 
     # -- messages
@@ -157,7 +157,7 @@ class Reader:
         return found + self._went_on(line, answered=bool(words.strip()) and not asked)
 
     def _went_on(self, line: CopilotLine, *, answered: bool) -> list[Fact]:
-        """An answer without a call ends the turn, until a call comes after all: not every file has an end of its own."""
+        """An answer without a call ends the turn, unless a call follows: not every file has an event for the end."""
         turn = self.state.get("turn")
         if not turn or line.agent:
             return []
@@ -296,7 +296,7 @@ def _workspace(said: str) -> list[Fact]:
 
 
 def _scalar(value: str) -> str:
-    """A YAML scalar on one line; one that goes on over several lines is nothing to us."""
+    """A YAML scalar on one line; "" for one on several lines."""
     if value[0] == "'" and value[-1] == "'" and len(value) > 1:
         return value[1:-1].replace("''", "'")
     if value[0] == '"':

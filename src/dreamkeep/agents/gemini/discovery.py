@@ -33,7 +33,7 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    """A folder that can't be read is told, after all the others were looked at."""
+    """First all that can be read; then the first problem is raised, if there was one."""
     problem: OSError | None = None
     for project in _folders(host, place):
         try:
@@ -79,7 +79,8 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """Inside of texts quotes are escaped, so this is a member's name. Others have one, too; only Gemini has a hash beside it."""
+    """In texts, quotes are escaped, so this is a member's name. Other agents have it, too, but only Gemini with a hash beside
+    it."""
     if not _FILE.fullmatch(basename(path)) and b'"projectHash"' not in head:
         return ""
     found = _ID.search(head)
@@ -87,7 +88,7 @@ def identify(path: str, head: bytes) -> str:
 
 
 def folder(host: Host, path: str) -> str:
-    """The folder of the project in which the session lies, by the client's own list; "" when that does not tell."""
+    """The folder of the session's project, by the client's own list; "" if unknown."""
     place = _PROJECT.match(path)
     if not place:
         return ""
@@ -99,5 +100,5 @@ def folder(host: Host, path: str) -> str:
         projects = json.loads(read_file(host, listed))["projects"]
         folders = [one for one, name in projects.items() if name == place[2] and isabs(one)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ""  # half written, or of another form: then it does not tell
+        return ""  # half written, or of another form
     return folders[0] if len(folders) == 1 else ""

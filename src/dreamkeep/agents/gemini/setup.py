@@ -33,7 +33,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def timeout(event: str) -> int:
-    return SECONDS * 1000  # it counts in milliseconds
+    return SECONDS * 1000  # Gemini counts in milliseconds
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:

@@ -32,7 +32,7 @@ from dreamkeep.agents.shared.talk import (
 )
 from dreamkeep.host import Host, read_file
 
-#: In a project's folder: whose it is. The client looks for it when its own list (`projects.json`) does not know.
+#: A file that says whose a project's folder is. The client reads it when its own list (`projects.json`) lacks the folder.
 OWNER = ".project_root"
 _PROJECTS = "projects.json"
 _LONGEST = 200
@@ -47,9 +47,9 @@ def write(talk: Talk, project: str) -> WrittenFile:
 
 
 def project(cwd: str, registered: Mapping[str, Any], owners: Mapping[str, str | None], wanted: str = "") -> str:
-    """The name of a project's folder: the registered one, one that is marked as its own, `wanted`, or a new one.
+    """The name of a project's folder: the registered one, one with a marker of its own, `wanted`, or a new one.
 
-    `owners`: every folder that is there, and whose it is (None: not marked)."""
+    `owners`: every existing folder, and whose it is (None without a marker)."""
     known = registered.get(cwd)
     if isinstance(known, str) and known and owners.get(known, cwd) in (cwd, None):
         return known
@@ -72,7 +72,7 @@ def _free(name: str, taken: Collection[str], owners: Mapping[str, str | None], *
     return name not in owners or (marked_only and owners[name] is None)
 
 
-# -- what it needs besides: marks of whose a project's folder is. Nothing in them is taken away.
+# -- what the agent needs besides: markers that say whose a project's folder is. Nothing in them is removed.
 
 
 def convert(host: Host, place: str, talk: Talk) -> Conversion:
@@ -81,11 +81,11 @@ def convert(host: Host, place: str, talk: Talk) -> Conversion:
 
 
 def usual_path(native: str, cwd: str, started_at: str) -> str:
-    return ""  # which folder is the project's, only its own lists tell
+    return ""  # only Gemini's own lists say which folder is the project's
 
 
 def project_name(host: Host, place: str, cwd: str, wanted: str = "") -> str:
-    """Gemini's name for a folder: by its list, else by the marks in its folders."""
+    """Gemini's name for a folder: by its list, else by the markers in its folders."""
     listed = parsed(bytes_in(host, f"{os.path.dirname(place)}/{_PROJECTS}"))
     known = listed.get("projects") if isinstance(listed, dict) else None
     owners: dict[str, str | None] = {}
@@ -95,7 +95,7 @@ def project_name(host: Host, place: str, cwd: str, wanted: str = "") -> str:
 
 
 def _owner(host: Host, path: str) -> str | None:
-    """Whose a folder is; None when it is not marked. Of a mark that can't be read nobody knows: then it is nobody's we know."""
+    """Whose a folder is; None without a marker. A marker that can't be read belongs to nobody that we know."""
     try:
         return read_file(host, path).decode("utf-8", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +105,7 @@ def _owner(host: Host, path: str) -> str | None:
 
 
 def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-    """Gemini finds a session only in the folder that it holds for its project: of another home that may be another one."""
+    """Gemini finds a session only in its project's folder, which may have another name in another home."""
     if not cwd:
         return files
     found_files: list[RestoredFile] = []
@@ -122,7 +122,7 @@ def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list
 
 
 def marks(host: Host, chat: str, cwd: str, session: str) -> list[RestoredFile]:
-    """Whose the folder of a chat is: in the folder itself, and in Gemini's list of all, where there is none yet."""
+    """Write whose a chat's folder is, in the folder and in Gemini's list, if they do not say yet."""
     place = chat.rpartition("/chats/")[0]
     above, _, name = place.rpartition("/")
     registry = json.dumps({"projects": {clean(cwd): name}}, indent=2, ensure_ascii=False)

@@ -36,8 +36,8 @@ def identify(path: str, head: bytes) -> str:
     return ""
 
 
-# Rows are never edited but for their metadata; a compaction deletes them all and inserts them again under new ids. So ids and
-# lengths, added up, change with every change.
+# Only the metadata of rows is ever edited; a compaction deletes all rows and inserts them again under new ids. So the sums of ids and
+# lengths change with every change.
 
 
 def fingerprints(base: Base) -> dict[str, Fingerprint]:
@@ -68,7 +68,7 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
     rows = [row for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session)]
     gone = gone_from("messages", rows, known)
     if known.get(f"sessions/{session}") != version:
-        yield "sessions", session, {"gone": gone}  # also nothing: then all that is known was there with what comes
+        yield "sessions", session, {"gone": gone}  # also an empty list: then all known rows still exist
         gone = []
     else:
         yield "sessions", session

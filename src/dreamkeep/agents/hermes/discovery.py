@@ -1,9 +1,9 @@
 """Hermes keeps its sessions in `state.db` of its home (`$HERMES_HOME`, `~/.hermes`), and of each profile below it.
 
-A session whose context is compacted by splitting goes on under a new id: the old row's `end_reason` is "compression" and the
-new row's `parent_session_id` is the old one. Such a chain is one session here, named by its root. Branches and delegates are
-sessions of their own. A branch of an older version has no marker: only its parent's `end_reason` tells ("branched"), so that is
-noted beside its row.
+A compaction by splitting continues a session under a new id: the old row's `end_reason` is "compression", and the new row's
+`parent_session_id` is the old one. Such a chain is one session here, named by its root. Branches and delegates are sessions of
+their own. A branch of an older version has no marker, except its parent's `end_reason` ("branched"), which is noted beside its
+row.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dreamkeep.host import Host
 AGENT = "hermes"
 FILE = "state.db"
 
-#: Where a message says something, as row_loss.py compares it.
+#: The columns with words, as row_loss.py compares them.
 _WORDS = ("content", "tool_calls", "reasoning", "reasoning_content")
 _BRANCHED = "branched"
-#: How a row ended that goes on under another id.
+#: End reasons of a row that continues under another id.
 _GOES_ON = ("compression", "turn_boundary_rollover", "turn_boundary_rollover_recovered")
 
 
@@ -78,7 +78,7 @@ def _sessions(base: Base) -> dict[str, _HermesSession]:
 
 
 def _goes_on_from(all_: Mapping[str, _HermesSession], one: _HermesSession) -> str | None:
-    """The session that this one continues. By what is recorded, never by comparing times: those race."""
+    """The session that this one continues: by what is recorded, never by comparing times, which race."""
     before = all_.get(one.parent or "")
     if before is None or before.end_reason not in _GOES_ON or one.marked or one.source == "tool":
         return None
@@ -97,18 +97,17 @@ def chains(all_: Mapping[str, _HermesSession]) -> dict[str, list[str]]:
         while (before := _goes_on_from(all_, all_[root])) is not None and before not in passed:
             root = before
             passed.add(root)
-        # Rows that name each other in a ring have no root; the least of them stands for it.
+        # Rows that name each other in a ring have no root; the least of them takes its place.
         root = min(passed) if _goes_on_from(all_, all_[root]) in passed else root
         chain = found.setdefault(root, [])
         chain.append(one.key)
     return {root: [root, *(key for key in chain if key != root)] for root, chain in found.items()}
 
 
-# What is cheap and enough: the session's own row, in which Hermes counts every message that it adds, archives or rewinds; how
-# many messages there are, the highest id (ids are never given twice) and how many are active. All of these lie in an index.
-# Hermes never edits what a row says; something else may, and that shows in how long it is (0.1 s for 200,000 rows, 200 MB).
-# What they do not show is a message row of which a by-note is filled in later (`api_content`): it is read at the session's
-# next change.
+# Cheap, and enough: the session's own row, in which Hermes counts every message that it adds, archives or rewinds; the number of
+# messages, the highest id (no id is used twice) and the number of active ones, which all lie in an index. Hermes never edits the
+# words of a row; another program may, and that changes their length (0.1 s for 200,000 rows, 200 MB). A message row whose side note
+# (`api_content`) is filled in later does not show; it is read at the session's next change.
 
 
 def fingerprints(base: Base) -> dict[str, Fingerprint]:

@@ -35,7 +35,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:
-    return False  # there is none for it
+    return False  # there is no plugin for Hermes
 
 
 def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:

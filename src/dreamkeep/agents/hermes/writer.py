@@ -16,7 +16,7 @@ from dreamkeep.agents.shared.talk import Conversion, ModelMessage, RestoredFile,
 from dreamkeep.host import Host
 
 _SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY]"
-#: Beginnings by which Hermes and our reader know a summary.
+#: Hermes and our reader recognise a summary by these beginnings.
 SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 
 #: What this format can't hold.
@@ -47,7 +47,7 @@ _SEARCHED = "coalesce(new.content, '') || ' ' || coalesce(new.tool_name, '') || 
 
 
 def schema() -> str:
-    """The tables that hold sessions, as of version 22, with their search; Hermes makes the others when it opens the file."""
+    """The tables with sessions, as of version 22, with their search index. Hermes makes the others when it opens the file."""
     parts = ["CREATE TABLE schema_version(version INTEGER NOT NULL); INSERT INTO schema_version VALUES (22);"]
     parts += [f"CREATE TABLE {name}({columns});" for name, columns in _COLUMNS.items()]
     parts += [
@@ -68,7 +68,7 @@ def schema() -> str:
 
 
 class HermesRows(NamedTuple):
-    """`messages` without ids: the database gives them."""
+    """`messages` without ids: the database assigns them."""
 
     native: str
     session: Row
@@ -113,11 +113,11 @@ def convert(host: Host, place: str, talk: Talk) -> Conversion:
 
 
 def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-    return files  # it needs nothing else
+    return files  # the agent needs nothing else
 
 
 def usual_path(native: str, cwd: str, started_at: str) -> str:
-    return ""  # it has no file of its own
+    return ""  # a session has no file of its own
 
 
 def named(talk: Talk) -> str:

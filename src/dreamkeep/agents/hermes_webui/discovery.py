@@ -1,12 +1,12 @@
 """Where Hermes WebUI keeps its sessions: `$HERMES_WEBUI_STATE_DIR/sessions`, else `~/.hermes/webui/sessions`.
 
     <sid>.json                         the session, one document rewritten whole
-    <sid>.json.bak                     what it was before it shrank
+    <sid>.json.bak                     the document before it shrank
     _turn_journal/<sid>~<pid>.jsonl    its turns, one file for each process; older: <sid>.jsonl
     _run_journal/<sid>/<run>.jsonl     what was streamed
 
-Anything else is no session: `_index.json` (a list), `_deleted_webui_sessions.json`, `_drafts/`, and what an atomic write left
-behind (`*.tmp.*`). None of it is opened. Turn journals come first: a prompt is there before the document has it.
+Anything else is no session and is not opened: `_index.json` (a list), `_deleted_webui_sessions.json`, `_drafts/`, and
+leftovers of atomic writes (`*.tmp.*`). Turn journals come first: they have a prompt before the document does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RUN_FILE = re.compile(r"[^/]+\.jsonl")
 _ID = re.compile(r"[0-9A-Za-z_.-]+")
 #: A file's name has 255 bytes; beside it lie its backup and, while it is written, temporary ones.
 _LONGEST = 200
-#: Ids as Hermes and the WebUI make them: enough to know a session's file in a folder of another name.
+#: Ids as Hermes and the WebUI make them: they identify a session's file in a folder of any name.
 _MADE = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4,12}|[0-9a-f]{12}")
 _HEAD = re.compile(rb'^\s*\{\s*"session_id"\s*:\s*"([0-9A-Za-z_.-]{1,200})"')
 
@@ -53,7 +53,7 @@ def discover(host: Host, place: str) -> Iterable[Source]:
 
 
 def _source(path: str) -> Source | None:
-    """By its name and the folders right above it; whether that folder is the WebUI's, others must know."""
+    """By its name and the folders right above it. The caller must know whether that folder is the WebUI's."""
     above, _, name = path.rpartition("/")
     folder, _, parent = above.rpartition("/")
     if parent == _TURNS:
@@ -68,7 +68,7 @@ def _source(path: str) -> Source | None:
 
 
 def names_a_file(session: str) -> bool:
-    """Whether a session of this id would be found in a file called by it. Ids come from a database, too, and may be anything."""
+    """Whether a file with this id as its name would be found. Ids come from a database, too, and may be anything."""
     found = _DOCUMENT.fullmatch(f"{session}.json")
     return found is not None and found[1] == session and len(session) <= _LONGEST
 

@@ -63,7 +63,7 @@ def usual_path(native: str, cwd: str, started_at: str) -> str:
 
 
 def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
-    """Hermes WebUI lists what stands in its index. Where there is none it makes one of all files by itself."""
+    """Hermes WebUI lists the sessions in its index. Without an index it makes one of all files by itself."""
     more: list[RestoredFile] = []
     for file in files:
         folder, _, name = file.path.rpartition("/")
@@ -86,7 +86,7 @@ def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list
 
 
 def _indexed(index: object, session: object) -> bytes | None:
-    """The index with this session in it; None when it is there, or when either can't be read."""
+    """The index with this session added; None if it has it already, or if either can't be read."""
     if not isinstance(index, list) or not isinstance(session, dict) or not session.get("session_id"):
         return None
     new = indexed(index, {key: value for key, value in session.items() if key not in _ARRAYS})
@@ -94,7 +94,7 @@ def _indexed(index: object, session: object) -> bytes | None:
 
 
 def indexed(index: list[Any], entry: Mapping[str, Any]) -> list[Any] | None:
-    """The list with the entry in it; None when one of that session is there."""
+    """The list with the entry added; None if it has one for that session."""
     known = any(isinstance(one, Mapping) and one.get("session_id") == entry["session_id"] for one in index)
     return None if known else [*index, entry]
 

@@ -33,7 +33,7 @@ def discover(host: Host, place: str) -> Iterable[Source]:
         for session in _names(host, os.path.join(root, bucket), problems):
             yield from _session(host, os.path.join(root, bucket, session), problems)
     if problems:
-        raise problems[0]  # after all that could be found
+        raise problems[0]  # after all that can be read
 
 
 def _session(host: Host, folder: str, problems: list[OSError]) -> Iterable[Source]:
@@ -69,6 +69,6 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """Its records do not name their session: only the path does."""
+    """The records do not name their session: only the path does."""
     found = claims(path)
     return found.session if found else ""

@@ -24,14 +24,14 @@ from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.reader_state import is_new_text, note_prompt, remember, rewind_turns
 from dreamkeep.agents.shared.values import arguments, count, digest, items, parse_time, table, text
 
-#: Known, and nothing in them for us.
+#: Records that say nothing about the conversation.
 _SILENT = re.compile(
     r"""metadata|forked|(permission|tools|plan_mode|plan|swarm_mode|tower_mode|goal|cron|task|token_counting|usage|mcp|interaction
         |file_history|staleGuard|interruptionReminder|runtime|plugin|prompt)\.\w+
     |context\.update_token_count|micro_compaction\.apply|llm\.tools_snapshot|turn\.step\.\w+""",
     re.VERBOSE,
 ).fullmatch
-#: The plain members that matter, of a document that was cut.
+#: The members that we need of a document that was cut.
 _PLAIN = re.compile(r'"(title|isCustomTitle|titleKind|cwd|workDir|forkedFrom)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false)')
 _FINISHED = ("end_turn", "completed", "stop")
 
@@ -51,7 +51,7 @@ class Reader:
         if record.channel == "piece":
             return _about(record.text)
         if record.data is None:
-            return []  # told already, by who found that it is no JSON
+            return []  # whoever cut the file into lines has reported a broken one
         data = record.data
         time = data.get("time", data.get("created_at"))
         kind = text(data.get("type"))
@@ -80,7 +80,7 @@ class Reader:
         said = f.MessageSaid(role, words, key, line.at, mark=mark)
         typed = _typed(origin, words)
         if line.subagent and not typed and origin.get("kind") == "system_trigger":
-            typed, said = words, said._replace(mark="")  # what its parent asks is a subagent's prompt
+            typed, said = words, said._replace(mark="")  # a subagent's prompt is what its parent asks
         if not typed or not begins:
             return [said]
         self.state["turn"] = {"id": key}
@@ -121,7 +121,7 @@ class Reader:
         role, content = text(message.get("role")), message.get("content")
         key = text(message.get("id")) or digest(role, _words(content), line.time)
         if role == "user":
-            # Where prompts have records of their own, a message beside them steers the turn; elsewhere it begins one.
+            # If prompts have records of their own, another message steers the turn; otherwise it begins one.
             begins = "turn" not in self.state or not self.state.get("prompted")
             return self._asked(line, "message", content, table(message.get("origin")), begins=begins)
         if role == "assistant":
@@ -194,7 +194,7 @@ class Reader:
     def _begun(self, line: KimiLine) -> Iterable[Fact]:
         own, first = self._compaction(line, "begin")
         reason = text(line.data.get("source")) or text(line.data.get("trigger"))
-        phase = "started" if first else "completed"  # when it had been applied before
+        phase = "started" if first else "completed"  # it was applied before
         return [f.Signal("transcript", phase, line.at, own, reason=reason, turn=self._turn())]
 
     def _applied(self, line: KimiLine) -> Iterable[Fact]:
@@ -219,7 +219,7 @@ class Reader:
     def _completed(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "complete")
         self.state.pop("compaction", None)
-        # Alone it may be the end of one whose beginning was lost, or of none.
+        # Alone, it may end a compaction whose beginning was lost, or none.
         return [] if alone else [f.Signal("transcript", "completed", line.at, own, turn=self._turn())]
 
     def _called_off(self, line: KimiLine) -> Iterable[Fact]:
@@ -228,7 +228,7 @@ class Reader:
         return [] if alone else [f.Signal("transcript", "cancelled", line.at, own, turn=self._turn())]
 
     def _compaction(self, line: KimiLine, by: str) -> tuple[str, bool]:
-        """The identity of the compaction that a record tells of, and whether it is the first to do so."""
+        """The identity of the compaction that a record is about, and whether it is the first such record."""
         now = self.state.get("compaction")
         first = now is None or by in now["by"]
         own = digest("compaction", by, line.time) if now is None or first else str(now["id"])
@@ -283,7 +283,7 @@ def _mark(origin: Mapping[str, Any], words: str) -> str:
 
 
 def _typed(origin: Mapping[str, Any], words: str) -> str:
-    """What the user typed; "" when it was not the user."""
+    """The user's words; "" if they are somebody else's."""
     if text(origin.get("kind")) in ("", "user"):
         return words
     if origin.get("trigger") != "user-slash":
@@ -293,7 +293,7 @@ def _typed(origin: Mapping[str, Any], words: str) -> str:
 
 
 def _about(piece: str) -> Iterable[Fact]:
-    """Title, folder and parent out of state.json, or of its first piece when it was cut."""
+    """Title, folder and parent from state.json, or from its first piece if it was cut."""
     state = _members(piece)
     title = text(state.get("title"))
     own = state.get("isCustomTitle") is True or state.get("titleKind") == "custom"

@@ -37,7 +37,7 @@ def plugin_text(program: Program) -> str:
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:
-    return False  # it has none but the one that is installed here
+    return False  # its only plugin is the one that is installed here
 
 
 def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:

@@ -47,7 +47,7 @@ def _is_file(entry: FolderEntry) -> bool:
 
 
 def _source(path: str) -> Source:
-    """A file with a name of the user's own (`--session`) is told apart by its header."""
+    """A file with a name of the user's own (`--session`) is identified by its header."""
     name = path.rpartition("/")[2]
     return Source(AGENT, path, session=session_of(name) if "_" in name else "")
 
@@ -60,7 +60,7 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """The header's id; of a file in pi's own place the name, where the header can't be read."""
+    """The header's id; if it can't be read, the name of a file in pi's own place."""
     found = first_line(head)
     if found.get("type") == "session" and text(found.get("id")):
         return text(found.get("id"))

@@ -6,12 +6,12 @@
     model_change, session_info    model; the user's name for the session
     custom_message                an extension's words to the model
 
-A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again, and
-complete it yet), aborted (cancelled). A crash leaves nothing that says so: the turn stays open. Each entry hangs below the last
-one; one that hangs below an earlier one means that the user went back to there, and what was said behind that is taken back.
-(Entries that say nothing, a change of the model for one, may stand between: the next that says something shows it. That a user
-goes on in a branch that was left before is not followed: it stays marked.) Ids are only 8 digits: they name an entry within its
-session. A fork begins with copies of its parent's entries, ids and times and all: those older than its header.
+A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again and
+still complete it), aborted (cancelled). After a crash, nothing says how the turn ended: it stays open. Each entry has the one
+before as its parent. If the parent is an earlier entry, the user went back to it, and the messages behind it are taken back.
+(Entries without words, such as a change of the model, may stand between; the next one with words shows it. We do not follow a
+user into a branch that was left before: it stays marked.) Ids have only 8 digits and identify an entry within its session. A
+fork begins with copies of its parent's entries, with ids and times: those older than its header.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_ID = 200
 
 
 class Reader:
-    """`state`: the turn that goes on; the latest entries with what each said first; and where the user went back to."""
+    """`state`: the current turn; the latest entries with the first message of each; and the entry to which the user went back."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -39,7 +39,7 @@ class Reader:
     def read(self, record: Record) -> Iterator[Fact]:
         data = record.data
         if data is None:
-            return  # whoever cut the file into lines has told that this one is broken
+            return  # whoever cut the file into lines has reported a broken one
         kind = text(data.get("type"))
         act = _ACTS.get(kind)
         if act is not None:
@@ -51,7 +51,7 @@ class Reader:
     def _is_copy(self, data: Mapping[str, Any]) -> bool:
         forked, at = text(self.state.get("forked_at")), parse_time(data.get("timestamp"))
         if forked and data.get("type") != "session" and at and at >= forked:
-            self.state["forked_at"] = ""  # from here on it is the fork's own, whatever the clock does
+            self.state["forked_at"] = ""  # from here on the entries are the fork's own, whatever the clock says
         return bool(self.state.get("forked_at")) and data.get("type") != "session"
 
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:

@@ -4,8 +4,8 @@
     ~/.qwen/projects/<project>/subagents/<session>/agent-<id>.jsonl    a subagent of it, a session of its own
     ~/.qwen/tmp/<project>/chats/<session>.jsonl                        older
 
-`$QWEN_RUNTIME_DIR` and `$QWEN_HOME` stand for `~/.qwen`; all of them are looked at, because sessions stay behind. The subagents'
-place is from the client's source, not observed.
+`$QWEN_RUNTIME_DIR` and `$QWEN_HOME` replace `~/.qwen`; we look at all three, because old sessions stay where they are. The
+place of subagents is from the client's source, not observed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """By the name; else by records that hold content in Gemini's form under ids like Claude's."""
+    """By the name; else by records with content in Gemini's form and ids like Claude's."""
     named = claims(path)
     if named:
         return named.session

@@ -32,7 +32,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def timeout(event: str) -> int:
-    return SECONDS * 1000  # it once counted in milliseconds, and now takes numbers from a thousand on for that
+    return SECONDS * 1000  # Qwen once counted in milliseconds, and still reads numbers from a thousand on so
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:

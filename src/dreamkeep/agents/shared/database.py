@@ -1,30 +1,30 @@
-"""Another program's SQLite file, read row by row and never changed: only through SQLite, never by opening the file by hand.
+"""Another program's SQLite file, read row by row and never changed. It is only opened through SQLite, never directly.
 
     what lies there         how it is opened                        why
     no -wal, no -journal    immutable=1                             a plain read-only open would leave -wal and -shm behind
     -wal and -shm           mode=ro, readonly_shm=1                 a writer lives (or died): its snapshot, its -shm unwritten
-    -wal without -shm       mode=ro, no locks, the -wal's index     nobody has it open; making a -shm would leave it behind
+    -wal without -shm       mode=ro, no locks, the -wal's index     nobody has it open; a new -shm would stay behind
                             in our own memory
     -journal                mode=ro                                 SQLite must judge whether it is hot
 
-Where no lock protects us (first and third) the folder is looked at again before any row is believed; if something moved, it
-is read again. Busy, I/O errors while a -wal is being reset, and files that come and go are tried again too, a bounded number
-of times; after that it is an error, never an empty answer.
+Where no lock protects us (first and third), we look at the folder again before we trust any row; if something changed, we read
+again. A busy database, I/O errors while a -wal is being reset, and files that come and go are tried again, too, a bounded
+number of times. After that it is an error, never an empty answer.
 
 A row becomes one line of JSON with every column in the table's order, exact: integers, reals, text and null as themselves,
 blobs as {"$blob": base64}, text that is no UTF-8 as {"$text": base64}, infinities as {"$real": "inf"}.
 
     {"table":"messages","row":{"id":1,"role":"user",…}}
 
-Behind the row may stand what other rows say of it and no column does ("beside"); the row itself stays exact:
+Facts about a row that no column holds may stand behind it ("beside"); the row itself stays exact:
 
-    {"table":"session","row":{…},"beside":{"gone":["message/msg_7"]}}    rows that we have and that are there no more, once each
+    {"table":"session","row":{…},"beside":{"gone":["message/msg_7"]}}    rows that we have and that are no longer there, once each
     {"table":"sessions","row":{…},"beside":{"parent_end_reason":"branched"}}
 
-A row's version is a hash of its *glimpse*: all short values, and the length of long ones. SQLite tells the length of a value
-without reading it, so rows that did not change are passed over without reading what they hold. A long text that is replaced
-by another of exactly the same length, with every other column the same, would not be seen; the agents never do that (they
-stamp a time, or never edit).
+A row's version is a hash of its *glimpse*: all short values, and the length of long ones. SQLite knows the length of a value
+without reading it, so unchanged rows are skipped without reading their content. A long text that is replaced by another of
+exactly the same length, with every other column the same, would be missed. The agents never do that: they stamp a time, or
+never edit.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ class SourceRow(NamedTuple):
     line: bytes
 
 
-#: The version of a row that is there no more.
+#: The version of a row that is no longer there.
 GONE = "gone"
 
-#: SQL, for a column's name: whether it has more than blanks, and no NUL (before which GLOB would stop).
+#: SQL, for a column's name: whether it has more than blanks, and no NUL (at which GLOB would stop).
 SAYS = "(coalesce({0}, '') GLOB '*[^ \t\r\n]*' AND NOT instr({0}, char(0)))"
 
-#: (table, primary key), and what stands beside that row, if anything does.
+#: (table, primary key), and the facts beside that row, if any.
 Place = tuple[str, object] | tuple[str, object, Mapping[str, object]]
 
 
 class Fingerprint(NamedTuple):
-    """`mark` changes when the session's rows do. `empty`: nothing was ever said in it and no worktree belongs to it."""
+    """`mark` changes when the session's rows do. `empty`: it has no messages and no worktree."""
 
     mark: str
     empty: bool
 
 
 class Keeper(Protocol):
-    """What `discovery.py` of an agent that keeps its sessions in SQLite offers besides."""
+    """What `discovery.py` also offers for an agent that keeps its sessions in SQLite."""
 
     def fingerprints(self, base: Base) -> dict[str, Fingerprint]:
         """Every session (the root of a chain) with its fingerprint."""
@@ -92,14 +92,14 @@ class Keeper(Protocol):
         Rows in `known` that can't have changed may be left out."""
 
     def silent(self, base: Base) -> Iterable[str]:
-        """Sessions with a row that says nothing, or NULs, though somebody might speak in it: worth a closer look, no more. A
-        row that is blanked need not show in the fingerprint."""
+        """Sessions with a blank row, or NULs, where words may have been: worth a closer look, no more. A row that was blanked
+        need not change the fingerprint."""
 
 
 def changed_rows(
     host: Host, path: str, places: Callable[[Base], Iterable[Place]], known: Mapping[str, str]
 ) -> Generator[SourceRow, None, None]:
-    """The rows at these places whose (key, version) is not in `known`. Holds few at a time; close it if you stop early."""
+    """The rows at these places whose (key, version) is not in `known`. It reads few at a time; close it if you stop early."""
     given: dict[str, str] = {}
 
     def wanted(row: SourceRow) -> bool:
@@ -120,8 +120,8 @@ def changed_rows(
 
 
 def unchanged(host: Host, path: str, captured: Mapping[str, Mapping[tuple[str, object], Mapping[str, Any]]]) -> set[str]:
-    """Of these sessions (each with its rows by table and primary key) those whose rows are all there exactly so. Others may be,
-    too: what can't be compared in a simple way is left to a closer look."""
+    """Of these sessions (each with its rows by table and primary key), those whose rows are all unchanged. Others may be, too:
+    what is hard to compare is left to a closer look."""
     return _steady(host, path, lambda base: {session for session, held in captured.items() if _all_there(base, held)})
 
 
@@ -137,7 +137,7 @@ def _all_there(base: Base, held: Mapping[tuple[str, object], Mapping[str, Any]])
 
 
 def ask(host: Host, path: str, question: Callable[[Base], Answer]) -> Answer:
-    """Any other question, answered from one read transaction; it may be asked several times."""
+    """Any other question, answered in one read transaction. It may be called more than once."""
     return _steady(host, path, question)
 
 
@@ -149,22 +149,22 @@ def key_of(line: bytes) -> tuple[str, str]:
 
 
 def gone_in(line: bytes) -> list[str]:
-    """The keys of rows that were there no more when this line was made. Pure."""
+    """The keys of rows that were missing when this line was made. Pure."""
     beside = json.loads(line).get("beside") if b'"beside"' in line else None
     return [str(key) for key in beside.get("gone", ())] if beside else []
 
 
 def gone_from(table: str, rows: Iterable[object], known: Mapping[str, str]) -> list[str]:
-    """Keys of a table's rows that are known, and not among these, which are there. Pure.
+    """The known keys of a table's rows that are not among these, the existing ones. Pure.
 
     A session that is written anew (a retry in a chat, a compaction, rows restored under other numbers) has its messages in new
-    rows. Noted beside the first row that is new or changed, so that it is known which rows were there together."""
+    rows. The keys are noted beside the first row that is new or changed, which shows which rows existed together."""
     there = {f"{table}/{row}" for row in rows}
     return [key for key, version in known.items() if key.startswith(f"{table}/") and version != GONE and key not in there]
 
 
 def placed(table: str, rows: Iterable[object], gone: list[str], known: Mapping[str, str]) -> Iterator[Place]:
-    """These rows, with what is `gone` beside the first that is new. Pure."""
+    """These rows, with the missing ones (`gone`) beside the first new row. Pure."""
     for row in rows:
         if gone and known.get(f"{table}/{row}", GONE) == GONE:
             yield table, row, {"gone": gone}
@@ -174,7 +174,7 @@ def placed(table: str, rows: Iterable[object], gone: list[str], known: Mapping[s
 
 
 def pk(table: str) -> str:
-    """The column that tells a row of this table from the others: the same in all the databases we read."""
+    """The column with the primary key: the same in all the databases we read."""
     return "id"
 
 
@@ -182,7 +182,7 @@ def pk(table: str) -> str:
 
 
 class _Again(Exception):
-    """Somebody moved while we looked; worth another try. `last` is what to say if it never gets better."""
+    """The files changed while we read: try again. `last` is the error if that never helps."""
 
     def __init__(self, last: DreamkeepError) -> None:
         super().__init__(str(last))
@@ -190,7 +190,7 @@ class _Again(Exception):
 
 
 class _Look(NamedTuple):
-    """How the folder looked: enough to choose a way, and to see afterwards whether it was right."""
+    """How the folder looked: enough to choose how to open the file, and to check afterwards that the choice was right."""
 
     file: Stat
     wal: tuple[int, int, int] | None
@@ -214,7 +214,7 @@ def _look(host: Host, path: str) -> _Look:
             "the database is missing", where=path, next="It may have been moved or deleted. What was captured is safe."
         )
     if not file.is_file:
-        # SQLite would wait for whoever writes into a pipe.
+        # On a pipe, SQLite would wait for a writer.
         raise Failed("it is not a file", where=path, next="Check what it is. What was captured is safe.")
     return _Look(
         file,
@@ -244,7 +244,7 @@ def _wait(host: Host, pause_s: float | None, problem: _Again) -> None:
 
 @contextmanager
 def _opened(host: Host, path: str) -> Iterator[tuple[Base, Callable[[], None]]]:
-    """A connection inside one read transaction, and a check that what was read so far may be believed."""
+    """A connection inside one read transaction, and a check that what was read so far is sound."""
     path = os.path.realpath(path)  # SQLite puts -wal beside the real file, not beside a link to it
     before = _look(host, path)
 
@@ -256,7 +256,7 @@ def _opened(host: Host, path: str) -> Iterator[tuple[Base, Callable[[], None]]]:
         base = Base(_connect(path, before), path)
         try:
             if before.locked and _look(host, path).wal is None and before.wal is not None:
-                raise _Again(_changing(path))  # the writer has just left: a read would make a new -wal
+                raise _Again(_changing(path))  # the writer has just left; a read would make a new -wal
             base.begin()
             yield base, check
         finally:
@@ -278,7 +278,7 @@ def _translated(path: str, check: Callable[[], None]) -> Iterator[None]:
             Busy(f"its agent keeps the database locked ({problem})", where=path, next="Try again; nothing is lost.")
         ) from problem
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.SchemaChangeError) as problem:
-        # Files that come and go under us, and a -wal in the middle of its reset, look like this.
+        # Files that come and go, and a -wal in the middle of its reset, cause these errors.
         raise _Again(
             Failed(
                 f"SQLite can't read the database ({problem})",
@@ -287,7 +287,7 @@ def _translated(path: str, check: Callable[[], None]) -> Iterator[None]:
             )
         ) from problem
     except apsw.Error as problem:
-        check()  # without a lock, damage may be only what a writer is just doing
+        check()  # without a lock, apparent damage may be a write in progress
         raise Failed(
             f"SQLite can't read the database ({problem})", where=path, next="Check it with the agent that owns it."
         ) from problem
@@ -320,7 +320,7 @@ def _connect(path: str, look: _Look) -> apsw.Connection:
 
 
 class Base:
-    """An open database, as the agents' modules see it."""
+    """An open database, for the agents' modules."""
 
     def __init__(self, db: apsw.Connection, path: str) -> None:
         self.path = path
@@ -340,7 +340,7 @@ class Base:
         return self._db.execute(sql, values)
 
     def columns(self, table: str) -> list[str]:
-        """In the table's order; empty when there is no such table."""
+        """The columns in the table's order; none if there is no such table."""
         if table not in self._columns:
             self._columns[table] = [str(name) for (name,) in self.ask("SELECT name FROM pragma_table_info(?)", table)]
         return self._columns[table]
@@ -365,7 +365,7 @@ class Base:
             yield str(_value(kind, raw)), _version(_triples(tuple(values)))
 
     def version(self, table: str, key: object) -> str | None:
-        """The version of one row; None when it is not there."""
+        """The version of one row; None if it does not exist."""
         for values in self.ask(f"{self._select(table, full=False)} WHERE {quoted(pk(table))} = ?", key):
             return _version(_triples(values))
         return None
@@ -378,8 +378,8 @@ class Base:
         raise AssertionError("it was there a moment ago, in the same transaction")
 
     def has_exactly(self, table: str, columns: Sequence[str], wanted: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether all these rows are there, with the same values and types in these columns (the agent may have added others
-        since). False also for what is not compared here: blobs, and text that is no UTF-8."""
+        """Whether all these rows exist, with the same values and types in these columns. (The agent may have added columns
+        since.) Also False for what is not compared here: blobs, and text that is no UTF-8."""
         if not {pk(table), *columns} <= set(self.columns(table)):
             return False
         at, marks = columns.index(pk(table)), ", ".join("?" * len(wanted))
@@ -411,7 +411,7 @@ def quoted(name: str) -> str:
 
 
 def _exactly(name: str) -> str:
-    """A column's value, text as bytes: it need not be UTF-8, and no binding may guess at it."""
+    """A column's value, with text as bytes, because it need not be UTF-8."""
     return f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
 
 
@@ -436,7 +436,7 @@ def _chunks(found: Iterable[SourceRow]) -> Iterator[list[SourceRow]]:
         if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
-    yield chunk  # also when it is empty: that nothing is new must be checked, too
+    yield chunk  # also an empty one: that nothing is new must be checked, too
 
 
 class _Text(bytes):
@@ -470,7 +470,7 @@ def _triples(values: tuple[Any, ...]) -> list[_Glimpse]:
 
 
 def _glimpsed(shown: Any) -> _Glimpse:
-    """The glimpse of a value as it stands in a line: the same as SQLite's."""
+    """The glimpse of a value in a line: the same as SQLite's."""
     if isinstance(shown, str):
         return _short("text", shown.encode())
     if isinstance(shown, dict):
