@@ -290,7 +290,7 @@ def test_output_that_a_dead_agent_had_shown_so_far_is_kept_as_partial() -> None:
 
 
 @pytest.mark.parametrize("answered", ["behind", "before", "between"])
-def test_history_that_a_load_tells_again_is_nothing_new_whenever_the_answer_comes(answered: str) -> None:
+def test_history_that_a_load_repeats_is_nothing_new_whenever_the_answer_comes(answered: str) -> None:
     """S19: 1 boundary, 0 compactions. Gemini answers first and tells then."""
     at = {"behind": len(REPLAY), "before": 0, "between": 4}[answered]
     second = [
@@ -322,7 +322,7 @@ def test_a_loaded_session_that_nobody_knew_has_its_history_as_messages_and_loadi
     assert of(f.TurnBegan, once) == []
 
 
-def test_hermes_tells_of_the_same_call_under_another_id_and_it_stays_one() -> None:
+def test_a_call_that_hermes_repeats_under_another_id_stays_one() -> None:
     def call(native: str) -> list[Said]:
         shown = [_text("$ make")]
         return [
@@ -394,7 +394,7 @@ def provenance(depth: int, now: str = "s", naming: str = "currentHermesSessionId
 
 @pytest.mark.parametrize("naming", ["hermesSessionId", "currentHermesSessionId"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_hermes_tells_its_depth_in_two_places_and_under_two_names(naming: str, inside: bool) -> None:
+def test_hermes_reports_its_depth_in_two_places_and_under_two_names(naming: str, inside: bool) -> None:
     meta = provenance(2, "s3", naming, previousHermesSessionId="s2", reason="compression")
     side, frame = update("session_info_update")
     (frame["params"]["update"] if inside else frame["params"])["_meta"] = meta
@@ -486,7 +486,7 @@ def test_a_log_line_that_quotes_a_compaction_is_none(line: str) -> None:
     assert read(records([prompt(3, "?"), ("e", line)])) == read(records([prompt(3, "?")]))
 
 
-def test_a_compaction_that_changed_nothing_is_told_as_such() -> None:
+def test_a_compaction_that_changed_nothing_is_a_noop() -> None:
     """S16."""
     signal = acp_scraped.signal("context compression done: session=s messages=25→25 tokens=~9", AT, "")
     assert signal and signal.phase == "noop"
@@ -505,7 +505,7 @@ def test_scraping_can_be_switched_off() -> None:
 # -- what else comes
 
 
-def test_unknown_and_newer_messages_are_told_as_such_and_change_nothing() -> None:
+def test_unknown_and_newer_messages_are_counted_as_unknown_and_change_nothing() -> None:
     said: list[Said] = [
         prompt(3, "?"),
         update("hologram_update", data={"x": 1}),
@@ -531,7 +531,7 @@ def test_a_batch_is_read_message_by_message() -> None:
     assert [one.state for one in of(f.TurnSettled, found)] == ["completed"]
 
 
-def test_titles_forks_closings_and_the_model_are_told() -> None:
+def test_titles_forks_closings_and_the_model_become_facts() -> None:
     found = read(
         [
             opened(parent="s0", version="1.2"),

@@ -337,13 +337,13 @@ def test_gemini_masking_a_tools_output_changes_nothing_and_is_no_compaction(tmp_
     assert show["compactions"] == []
 
 
-def test_gemini_the_folder_is_known_from_projects_json_where_the_transcript_does_not_tell(tmp_path: Path) -> None:
+def test_gemini_the_folder_comes_from_projects_json_if_the_transcript_lacks_it(tmp_path: Path) -> None:
     (tmp_path / "home/.gemini").mkdir(parents=True)
     (tmp_path / "home/.gemini/projects.json").write_text(json.dumps({"projects": {"/home/dev/shop": "shop"}}))
     assert gemini(tmp_path, *GEMINI_TALK)["session"]["cwd"] == "/home/dev/shop"
 
 
-def test_gemini_what_the_transcript_tells_of_its_folder_goes_before_projects_json(tmp_path: Path) -> None:
+def test_gemini_the_transcripts_folder_wins_over_projects_json(tmp_path: Path) -> None:
     (tmp_path / "home/.gemini").mkdir(parents=True)
     (tmp_path / "home/.gemini/projects.json").write_text(json.dumps({"projects": {"/home/dev/shop": "shop"}}))
     head = {"$set": {"directories": ["/home/dev/moved"]}}
@@ -351,7 +351,7 @@ def test_gemini_what_the_transcript_tells_of_its_folder_goes_before_projects_jso
 
 
 @pytest.mark.parametrize("listed", ["{", "[]", '{"projects": 7}', '{"projects": {"/a": "shop", "/b": "shop", "c": "other"}}'])
-def test_gemini_a_projects_json_that_does_not_tell_is_no_problem(tmp_path: Path, listed: str) -> None:
+def test_gemini_a_projects_json_without_the_folder_is_no_problem(tmp_path: Path, listed: str) -> None:
     (tmp_path / "home/.gemini").mkdir(parents=True)
     (tmp_path / "home/.gemini/projects.json").write_text(listed)
     assert gemini(tmp_path, *GEMINI_TALK)["session"]["cwd"] == ""
@@ -493,7 +493,7 @@ def codex_file(tmp_path: Path) -> Path:
     return tmp_path / f"home/.codex/sessions/2026/11/01/rollout-2026-11-01T10-00-00-{THREAD}.jsonl"
 
 
-def test_codex_a_rollout_that_is_archived_and_then_compressed_stays_one_session_told_once(tmp_path: Path) -> None:
+def test_codex_a_rollout_that_is_archived_and_then_compressed_stays_one_session(tmp_path: Path) -> None:
     path = write(codex_file(tmp_path), CODEX_OLD)
     with Keep.open(tmp_path / "keep") as keep:
         list(keep.ingest(home=tmp_path / "home", agents=["codex"]))
@@ -533,7 +533,7 @@ def test_codex_an_old_turn_whose_last_thing_was_no_answer_is_not_completed(tmp_p
     assert turns(shown(tmp_path, "codex", THREAD)) == [("one", wanted), ("two", "open")]
 
 
-def test_codex_where_turns_are_told_one_without_its_end_stays_open(tmp_path: Path) -> None:
+def test_codex_a_turn_without_its_end_stays_open_in_files_that_record_ends(tmp_path: Path) -> None:
     started = codex_line("event_msg", 1, {"type": "task_started"})
     write(codex_file(tmp_path), [CODEX_HEAD, started, *CODEX_OLD[1:]])
     assert turns(shown(tmp_path, "codex", THREAD))[0] == ("one", "open")
@@ -550,7 +550,7 @@ def test_codex_a_later_file_of_the_same_thread_is_no_fork(tmp_path: Path) -> Non
     assert show["session"]["lineage"] == []
 
 
-def test_codex_legacy_names_tell_of_turns_and_one_compaction(tmp_path: Path) -> None:
+def test_codex_legacy_names_give_turns_and_one_compaction(tmp_path: Path) -> None:
     write(
         codex_file(tmp_path),
         [

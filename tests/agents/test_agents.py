@@ -44,13 +44,13 @@ FOLDERS = sorted(file.parent for file in Path(registry.__file__).parent.glob("*/
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_every_folder_says_what_is_known_of_its_format(folder: Path) -> None:
+def test_every_folder_describes_its_format(folder: Path) -> None:
     page = (folder / "FORMAT.md").read_text()
     assert (page.startswith("# ") and "## Compaction" in page) or folder.name == "hermes_webui"
     assert folder.name == "acp" or folder.name.replace("_", "-") in AGENTS, "who has a folder is registered"
 
 
-def test_the_pages_about_agents_lead_somewhere() -> None:
+def test_links_in_the_pages_about_agents_exist() -> None:
     for page in [*(folder / "FORMAT.md" for folder in FOLDERS), FOLDERS[0].parent / "CONTRACT.md"]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page} → {target}"

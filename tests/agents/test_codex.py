@@ -78,7 +78,7 @@ def test_the_same_words_said_twice_stay_two_messages() -> None:
     assert [one.text for one in said(crude.read(Reader, lines), f.ASSISTANT)] == ["ok", "ok"]
 
 
-def test_one_compaction_is_one_identity_whichever_records_tell_of_it() -> None:
+def test_one_compaction_has_one_identity_whichever_records_report_it() -> None:
     ids = {fact.id for fact in crude.read(Reader, codex.main()) if isinstance(fact, f.Signal)}
     assert ids == {"window-1", "window-2"}
     shown = [line for line in codex.main() if '"compacted"' not in line]
@@ -142,7 +142,7 @@ def test_an_encrypted_compaction_without_words_is_still_one() -> None:
         ([None, None], 0),
     ],
 )
-def test_each_break_in_the_ordinals_is_told_once(ordinals: list[int | None], told: int) -> None:
+def test_each_break_in_the_ordinals_is_reported_once(ordinals: list[int | None], told: int) -> None:
     """T11: missing or reused ordinals are readable around, and reported."""
     lines = [
         json.dumps({"ordinal": n, "type": "world_state", "payload": {}} if n is not None else {"type": "world_state"})

@@ -31,7 +31,7 @@ def test_each_made_session_reads_as_expected_also_when_reading_stops_after_every
     assert seen == {key: wanted[key] for key in seen}
 
 
-def test_a_compaction_that_was_called_off_is_told_as_such() -> None:
+def test_a_compaction_that_was_called_off_is_cancelled() -> None:
     states = [(one["state"], one["reason"]) for one in crude.fold(crude.read(Reader, copilot.main()))["compactions"]]
     assert states == [("completed", "manual"), ("cancelled", "auto")]
 
@@ -74,7 +74,7 @@ def test_our_own_pack_is_marked_as_such() -> None:
     assert crude.fold(crude.read(Reader, events(("hook.end", {"output": output}))))["marks"] == {"injected": 1}
 
 
-def test_a_compaction_without_its_start_is_still_told() -> None:
+def test_a_compaction_without_its_start_still_counts() -> None:
     (signal,) = crude.read(Reader, events(("session.compaction_complete", {"success": True, "preCompactionTokens": 9})))
     assert isinstance(signal, f.Signal)
     assert (signal.phase, signal.before) == ("completed", {"tokens": 9})

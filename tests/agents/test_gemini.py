@@ -124,7 +124,7 @@ def test_a_prompt_that_quotes_a_snapshot_is_no_compaction() -> None:
     assert [x.prompt for x in facts if isinstance(x, f.TurnBegan)] == ["<state_snapshot> is what?"]
 
 
-def test_a_list_that_has_lost_two_thirds_was_squeezed_and_one_without_its_prompts_was_not() -> None:
+def test_a_list_that_lost_two_thirds_was_compacted_and_one_without_its_prompts_was_not() -> None:
     said = [_message(f"m{n}", "user" if n % 2 else "gemini", f"words {n}", n) for n in range(1, 21)]
     answers = [one for one in said if json.loads(one)["type"] == "gemini"]
     assert not any(isinstance(x, f.Signal) for x in read(Reader, [*said, _list(*answers)]))
@@ -182,7 +182,7 @@ def test_every_file_of_a_session_is_found_and_says_whose_it_is(tmp_path: Path) -
     assert found[torn.name].role == "unreadable"
 
 
-def test_a_moved_home_is_looked_at_first_and_another_agents_record_is_not_gemini_s() -> None:
+def test_a_moved_home_comes_first_and_another_agents_record_is_not_geminis() -> None:
     assert discovery.homes("/h", {"GEMINI_CLI_HOME": "/m"}) == ["/m/.gemini/tmp", "/h/.gemini/tmp"]
     assert discovery.identify("/x/any.jsonl", b'{"uuid":"1","sessionId":"s","type":"user"}') == ""
     assert discovery.claims("/h/.qwen/projects/p/chats/abc.jsonl") is None

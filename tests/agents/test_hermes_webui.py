@@ -72,7 +72,7 @@ def test_seen_version_by_version_a_session_is_the_same_as_seen_at_the_end() -> N
     assert _turns(live) == _turns(late)
 
 
-def test_the_models_copy_of_the_messages_tells_no_message() -> None:
+def test_the_models_copy_of_the_messages_adds_none() -> None:
     first = webui.document("a", webui.main_messages(), context=[])
     second = webui.document("a", webui.main_messages(), context=[webui.said("user", "only the model reads this", 5.0)])
     assert not [x for x in _said(_all(_versions(first, second))) if "only the model" in x.text]
@@ -122,7 +122,7 @@ def test_a_compaction_stands_behind_the_message_that_its_anchor_names(tmp_path: 
     assert (signal.before, signal.after) == ({"messages": 4}, {"messages": 1})
 
 
-def test_a_compaction_is_told_once_however_often_the_document_is_saved() -> None:
+def test_a_compaction_counts_once_however_often_the_document_is_saved() -> None:
     """S14: the same anchor again is no second compaction."""
     messages = webui.main_messages()
     anchor = {"compression_anchor_message_key": {"role": "assistant", "ts": 1778573703.0}, "compression_anchor_mode": "auto"}
@@ -149,7 +149,7 @@ def test_a_clear_is_a_boundary_and_loses_no_word() -> None:
     assert not any(isinstance(x, f.MessagesRewound) for x in _all(told))
 
 
-def test_a_backup_tells_the_same_messages_and_no_turns(tmp_path: Path) -> None:
+def test_a_backup_has_the_same_messages_and_no_turns(tmp_path: Path) -> None:
     """K1, K4: what only the backup has is there; what both have is there once."""
     webui.write(tmp_path)
     folder = tmp_path / ".hermes/webui/sessions"
@@ -173,7 +173,7 @@ def test_all_events_of_a_turn_count() -> None:
     assert reason == "server_restart"
 
 
-def test_a_torn_document_tells_what_can_be_read_of_it() -> None:
+def test_of_a_torn_document_everything_readable_is_read() -> None:
     """B2: one bad byte does not hide the rest."""
     whole = webui.document("a", webui.main_messages())
     facts = _all(_versions(whole[: whole.index("Order more.")]))
@@ -184,7 +184,7 @@ def test_a_torn_document_tells_what_can_be_read_of_it() -> None:
 @pytest.mark.parametrize(
     "document", ["[]", "[1, 2]", "null", '"x"', "", "\0\0", '{"messages": {"a": 1}}', '{"messages": [1, null, []]}']
 )
-def test_a_document_of_another_shape_raises_nothing_and_tells_no_message(document: str) -> None:
+def test_a_document_of_another_shape_raises_nothing_and_has_no_messages(document: str) -> None:
     """B1: a list where an object should be."""
     assert not _said(_all(_versions(document)))
 

@@ -88,7 +88,7 @@ CLAUDE = [
 ]
 
 
-def test_a_claude_session_is_told_by_its_hooks() -> None:
+def test_hooks_alone_show_a_claude_session() -> None:
     facts = read(CLAUDE)
     assert [(b.turn, b.prompt) for b in of(TurnBegan, facts)] == [("p1", "Fix the build"), ("p3", "Fix the build")]
     assert [(s.turn, s.state) for s in of(TurnSettled, facts)] == [("p1", "completed")]
@@ -177,7 +177,7 @@ def test_codex_turns_have_their_own_ids_and_its_tools_answer_in_many_forms() -> 
     assert [s.turn for s in of(Signal, one("PreCompact", session_id="c", turn_id="01b", trigger="auto"))] == ["01b"]
 
 
-def test_a_result_tells_of_its_call_where_only_the_hook_after_it_is_installed() -> None:
+def test_a_result_shows_its_call_if_only_the_hook_after_it_is_installed() -> None:
     facts = of(MessageSaid, read([call for call in CLAUDE if call[0] != "PreToolUse"]))
     assert [s.key for s in facts] == [s.key for s in of(MessageSaid, read(CLAUDE))]
     assert [(s.role, (s.tool or {}).get("input")) for s in facts[1:3]] == [("assistant", {"command": "make"}), ("tool", None)]

@@ -50,7 +50,7 @@ def test_a_call_whose_id_comes_again_in_another_step_is_another_call() -> None:
     assert (roles["assistant"], roles["tool"]) == (2, 2)
 
 
-def test_a_compaction_that_was_called_off_is_told_as_such() -> None:
+def test_a_compaction_that_was_called_off_is_cancelled() -> None:
     states = [(one["state"], one["reason"]) for one in crude.fold(crude.read(Reader, kimi.main()))["compactions"]]
     assert states == [("completed", "manual"), ("cancelled", "auto")]
 
@@ -100,7 +100,7 @@ def test_clearing_the_context_is_a_boundary_and_no_compaction() -> None:
     assert boundary.reason == "clear"
 
 
-def test_the_state_file_tells_title_folder_and_parents() -> None:
+def test_the_state_file_gives_title_folder_and_parents() -> None:
     state = {"title": "T", "isCustomTitle": True, "workDir": "/w", "custom": {"parent_session_id": "p"}, "forkedFrom": "q"}
     found = list(Reader({}).read(f.Record("piece", None, json.dumps(state, indent=2), source="state")))
     assert found == [

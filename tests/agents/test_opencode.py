@@ -76,7 +76,7 @@ def test_reading_after_every_write_gives_the_same_view_as_reading_once(tmp_path:
     assert once["roles"] == {"user": 2, "assistant": 4, "tool": 2, "reasoning": 0, "summary": 0, "system": 0}
 
 
-def test_events_are_kept_raw_and_only_new_ones_are_looked_at(tmp_path: Path) -> None:
+def test_events_are_kept_raw_and_only_new_ones_are_read(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
     o = OpenCode(path)
     s = o.session("ses_1")

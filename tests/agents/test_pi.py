@@ -61,7 +61,7 @@ def test_what_a_fork_copied_counts_where_it_came_from() -> None:
     assert len(of(f.TurnSettled, found)) == 1
 
 
-def test_a_compaction_tells_its_tokens_and_its_summary() -> None:
+def test_a_compaction_has_its_tokens_and_its_summary() -> None:
     found = read(Reader, lines_of(made.MAIN))
     (signal,) = of(f.Signal, found)
     assert (signal.phase, signal.before, signal.id) == ("completed", {"tokens": 195020}, signal.id)

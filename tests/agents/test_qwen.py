@@ -60,7 +60,7 @@ def test_prompt_ids_that_count_from_zero_again_do_not_join_two_turns(tmp_path: P
     assert len(turns) == len(set(turns)) == 5
 
 
-def test_a_compactions_tokens_and_summary_are_told_once(tmp_path: Path) -> None:
+def test_a_compactions_tokens_and_summary_appear_once(tmp_path: Path) -> None:
     facts = _read(tmp_path, qwen.MAIN)
     [signal] = [x for x in facts if isinstance(x, f.Signal)]
     assert (signal.before, signal.after) == ({"tokens": 91000}, {"messages": 3, "tokens": 2100})
@@ -95,7 +95,7 @@ def test_the_state_does_not_grow_with_the_session() -> None:
     assert sizes[-1] == sizes[100] < 4000
 
 
-def test_all_places_are_looked_at_and_files_say_whose_they_are(tmp_path: Path) -> None:
+def test_all_places_are_searched_and_files_show_their_session(tmp_path: Path) -> None:
     qwen.write(tmp_path)
     old = tmp_path / ".qwen/tmp/4be2/chats/old-1.jsonl"
     old.parent.mkdir(parents=True)

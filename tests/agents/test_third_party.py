@@ -118,7 +118,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_broken_agent_is_told_and_stops_no_other(kind: str, site: Path, tmp_path: Path) -> None:
+def test_a_broken_agent_is_reported_and_stops_no_other(kind: str, site: Path, tmp_path: Path) -> None:
     entry, why = BAD[kind]
     offered(site, "broken", f"[dreamkeep.agents]\n{entry}\n")
     registry.forget()

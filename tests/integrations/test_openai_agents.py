@@ -259,7 +259,7 @@ def test_a_history_that_is_handed_over_at_once_has_its_turns(keep: Keep) -> None
     assert turns(keep) == [(ASKED["content"], "completed"), ("and now?", "interrupted")]
 
 
-def test_a_run_without_an_answer_is_told_as_soon_as_its_task_ends(keep: Keep) -> None:
+def test_a_run_without_an_answer_is_journaled_as_soon_as_its_task_ends(keep: Keep) -> None:
     async def fails(session: DreamkeepSession) -> None:
         await session.get_items()
         await session.add_items([ASKED])
@@ -296,7 +296,7 @@ def test_a_new_run_in_the_same_task_shows_that_the_one_before_was_interrupted(ke
     run(work())
 
 
-def test_what_a_user_adds_before_the_model_speaks_is_of_the_same_turn(keep: Keep) -> None:
+def test_what_a_user_adds_before_the_model_answers_belongs_to_the_same_turn(keep: Keep) -> None:
     async def work() -> None:
         session = DreamkeepSession("chat", keep)
         await session.get_items()
@@ -551,7 +551,7 @@ def test_a_power_cut_at_every_step_keeps_what_was_promised() -> None:
             break
 
 
-def test_a_disk_that_fails_is_told_and_the_same_session_works_again(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_reported_and_the_same_session_works_again(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         session = DreamkeepSession("chat", keep)
         await session.add_items([ASKED])

@@ -122,7 +122,7 @@ def test_the_sdks_own_session_and_ours_hold_the_same(keep: Keep, model: Server) 
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_run_that_fails_or_is_cancelled_is_told_as_such(keep: Keep, model: Server, streamed: bool) -> None:
+def test_a_run_that_fails_or_is_cancelled_ends_its_turn_so(keep: Keep, model: Server, streamed: bool) -> None:
     async def ask(session: DreamkeepSession, words: str) -> None:
         if not streamed:
             await agents.Runner.run(agent(model), words, session=session)

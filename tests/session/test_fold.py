@@ -34,7 +34,7 @@ def heard(tmp_path: Path) -> Heard:
 
 
 @pytest.mark.parametrize("order", ["ft", "tf", "fh", "hf", "fth", "htf", "tfh", "hft"])
-def test_a_session_heard_on_several_channels_has_each_message_and_turn_once(order: str, heard: Heard) -> None:
+def test_a_session_on_several_channels_has_each_message_and_turn_once(order: str, heard: Heard) -> None:
     """ACP and file capture of one session give one session with each message once; so with hooks. T3: "continue" twice is two."""
     for channel in order:
         if channel == "f":
@@ -90,7 +90,7 @@ def test_what_was_said_only_on_a_weak_channel_stays(heard: Heard) -> None:
     assert [t["prompt"] for t in heard.shown()["turns"]] == ["continue", "continue"]
 
 
-def test_what_was_squeezed_out_is_still_found_and_a_record_that_nobody_knows_is_shown_as_such(heard: Heard) -> None:
+def test_compacted_messages_are_still_found_and_unknown_records_are_shown(heard: Heard) -> None:
     """S27 G5."""
     boundary = {
         **json.loads(line("system", "u7", "", 7)),
@@ -159,7 +159,7 @@ def test_tools_that_have_another_id_on_each_channel_are_paired_by_their_order_in
         assert len(shown["turns"]) == 1
 
 
-def test_what_lay_between_what_hooks_told_is_shown_between_it(heard: Heard) -> None:
+def test_messages_between_those_that_hooks_reported_are_shown_between_them(heard: Heard) -> None:
     """Text before a tool call: no hook tells of it, and the transcript is read later."""
     looks = line("assistant", "u2", [{"type": "text", "text": "I will look first."}], 2, id="m1", stop_reason="tool_use")
     call = line("assistant", "u2b", tool("Bash", "toolu_1", {"command": "ls"}), 2, id="m1", stop_reason="tool_use")
@@ -194,7 +194,7 @@ def test_a_session_that_was_there_before_its_hooks_keeps_its_order(heard: Heard)
     assert [turn["prompt"] for turn in heard.shown()["turns"]] == ["the old prompt", "continue", "continue"]
 
 
-def test_what_only_the_tap_heard_stays_behind_its_prompt_though_the_transcript_begins_with_more(heard: Heard) -> None:
+def test_what_only_the_tap_has_stays_behind_its_prompt_though_the_transcript_begins_with_more(heard: Heard) -> None:
     """As seen with Gemini: its file begins with a context that ACP does not tell, and lacks the answer that was cancelled."""
     context = json.loads(line("user", "u0", "The project's folder is …", 0)) | {"isMeta": True}
     heard.frames(FRAMES[0], chunk("It is a long"), rpc("a", id=1, result={"stopReason": "cancelled"}))
@@ -252,7 +252,7 @@ def test_going_back_takes_nothing_that_lies_before_though_it_came_later(tmp_path
     assert [(m["text"], m.get("mark")) for m in heard.shown()["messages"]] == [("old", None), ("new", "rewound")]
 
 
-def test_what_a_transcript_tells_behind_a_compaction_lies_in_the_segment_behind_it(heard: Heard) -> None:
+def test_what_a_transcript_has_behind_a_compaction_lies_in_the_segment_behind_it(heard: Heard) -> None:
     """As seen: the hooks' words of the next turn are journaled before the transcript with the boundary is read."""
     boundary = {
         "parentUuid": None,
@@ -275,7 +275,7 @@ def test_what_a_transcript_tells_behind_a_compaction_lies_in_the_segment_behind_
     assert [one["sources"] for one in shown["compactions"]] == [["transcript", "hook"]]
 
 
-def test_a_hook_and_a_transcript_that_call_a_tool_by_other_ids_tell_of_one_use(tmp_path: Path) -> None:
+def test_a_hook_and_a_transcript_with_different_tool_ids_show_one_use(tmp_path: Path) -> None:
     """Qwen Code 0.15: its hooks say `toolu_…`, its transcript what the model said."""
 
     def record(kind: str, uuid: str, part: dict[str, Any], **more: Any) -> bytes:

@@ -499,7 +499,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.what)
-def test_what_went_wrong_elsewhere_comes_out_right(case: Case) -> None:
+def test_cases_that_went_wrong_in_other_programs_come_out_right(case: Case) -> None:
     """S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28, as a fold sees it.
 
     Elsewhere: the words of log lines (S20), draining (S23), who makes turn ids (S25), searching (S27), where copies end (S28).
@@ -540,7 +540,7 @@ CLAUDE = [hook("started"), hook("progress"), hook("completed")]
         [update("started", "7"), CLAUDE[0], record("u1"), CLAUDE[2], update("completed", "7")],
     ],
 )
-def test_hooks_transcript_and_protocol_tell_of_one_compaction_in_any_order(says: list[Fact]) -> None:
+def test_hooks_transcript_and_protocol_report_one_compaction_in_any_order(says: list[Fact]) -> None:
     """PreCompact, SessionStart{compact}, PostCompact and the transcript's record, drained before, after, or while it was read."""
     view = fold(says).view(NEVER)
     assert (view.count, boundaries(view), len(view.compactions)) == (1, 1, 1)
@@ -626,7 +626,7 @@ def test_a_failure_of_what_others_completed_was_something_else() -> None:
     assert closings(done_is_done) == ["completed"]
 
 
-def test_a_failure_that_several_tell_of_is_one() -> None:
+def test_a_failure_that_several_speakers_report_is_one() -> None:
     view = fold([update("started", "7"), update("failed", "7"), Signal("transcript", "failed", id="u1")]).view(NEVER)
     assert (closings(view), sources(view)) == (["failed"], [["structured", "transcript"]])
     nothing = fold([Signal("scraped", "noop", scope=ROOT), Signal("transcript", "noop", id="u1")]).view(NEVER)
@@ -660,7 +660,7 @@ def places(view: View) -> list[int | str]:
         ([words(), update("completed", "7"), words(), record("u1")], "3.1", "exact"),
     ],
 )
-def test_a_boundary_lies_where_whoever_knows_best_said_it(says: list[Fact], opened: str, precision: str) -> None:
+def test_the_most_exact_speaker_places_a_boundary(says: list[Fact], opened: str, precision: str) -> None:
     """First told wins, as with messages; but a hook comes at any time, and an update is exact where a log line is near."""
     view = fold(says).view(NEVER)
     assert places(view) == [1, opened]
@@ -731,7 +731,7 @@ def test_the_live_view_says_what_goes_on() -> None:
     assert live(fold([]).view(NEVER), owner_alive=False, active_turn=None)["compaction"]["last_source"] is None
 
 
-def test_the_strongest_voice_is_shown_and_the_others_fill_in() -> None:
+def test_the_strongest_speaker_is_shown_and_the_others_fill_in() -> None:
     strong = record("u1", reason="manual", before={"tokens": 900})
     for says in ([hook("completed"), strong], [strong, hook("completed")]):
         one = first(fold(says).view(NEVER))
@@ -922,7 +922,7 @@ def test_what_a_depth_was_taken_for_is_a_guess_that_gives_way_to_names() -> None
 
 @settings(max_examples=200, deadline=None)
 @given(stories(), st.booleans())
-def test_a_fold_that_was_put_away_after_every_fact_gives_the_same(story: Story, owner_lives: bool) -> None:
+def test_a_fold_that_continues_from_its_state_after_every_fact_gives_the_same(story: Story, owner_lives: bool) -> None:
     """S24"""
     kept, straight = fold(story.says, reload=True), fold(story.says)
     now = at(story.says[-1][0]) if story.says else NEVER

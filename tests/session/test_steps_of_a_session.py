@@ -97,7 +97,7 @@ def written(agent: str) -> w.Written:
 
 
 @pytest.mark.parametrize("agent", w.AGENTS)
-def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path: Path) -> None:
+def test_every_agents_records_show_everything_that_can_be_done(agent: str, tmp_path: Path) -> None:
     [(_, what)] = list(quality.captured([written(agent)], tmp_path))
     found = work.steps(what)
     assert [(one.command, one.failed) for one in found if isinstance(one, CommandStep)] == [
@@ -150,7 +150,7 @@ def test_a_command_is_known_under_every_name(name: str, given: Any, command: str
         ("", {"exit_code": 0, "error": False}, False),
     ],
 )
-def test_how_a_command_ended_is_told_by_code_or_words(output: str, result: dict[str, Any], failed: bool) -> None:
+def test_the_exit_code_or_the_words_show_how_a_command_ended(output: str, result: dict[str, Any], failed: bool) -> None:
     [one] = called("Bash", {"command": "make"}, output, **result)
     assert isinstance(one, CommandStep) and one.failed is failed
 
@@ -204,7 +204,7 @@ def test_a_patch_that_is_handed_to_a_shell_is_no_command() -> None:
         ("the README says: the user rejected this", None),
     ],
 )
-def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
+def test_a_refusal_is_no_failure(told: str, words: str | None) -> None:
     assert tools.refusal_words(GivenMessage("2", "tool", told, AT), "Bash") == words
 
 
@@ -297,7 +297,7 @@ def test_tools_that_are_called_with_nonsense_stop_nothing(given: Any) -> None:
         called(name, given, "{}")
 
 
-def test_an_output_of_fifty_megabytes_is_looked_at_from_both_ends() -> None:
+def test_of_an_output_of_fifty_megabytes_only_both_ends_are_read() -> None:
     output = "x" * 25_000_000 + "\n" + "y" * 25_000_000 + "\nExit code 3"
     [one] = called("Bash", {"command": "make"}, output)
     assert isinstance(one, CommandStep) and one.result is not None and tools.outcome(one.command, one.result) == (3, True)

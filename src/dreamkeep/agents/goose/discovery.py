@@ -36,8 +36,8 @@ def identify(path: str, head: bytes) -> str:
     return ""
 
 
-# Only the metadata of rows is ever edited; a compaction deletes all rows and inserts them again under new ids. So the sums of ids and
-# lengths change with every change.
+# Only the metadata of rows is ever edited; a compaction deletes all rows and inserts them again under new ids. So the sums of ids
+# and lengths change with every change.
 
 
 def fingerprints(base: Base) -> dict[str, Fingerprint]:

@@ -106,8 +106,8 @@ def chains(all_: Mapping[str, _HermesSession]) -> dict[str, list[str]]:
 
 # Cheap, and enough: the session's own row, in which Hermes counts every message that it adds, archives or rewinds; the number of
 # messages, the highest id (no id is used twice) and the number of active ones, which all lie in an index. Hermes never edits the
-# words of a row; another program may, and that changes their length (0.1 s for 200,000 rows, 200 MB). A message row whose side note
-# (`api_content`) is filled in later does not show; it is read at the session's next change.
+# words of a row; another program may, and that changes their length (0.1 s for 200,000 rows, 200 MB). A message row whose side
+# note (`api_content`) is filled in later does not show; it is read at the session's next change.
 
 
 def fingerprints(base: Base) -> dict[str, Fingerprint]:
