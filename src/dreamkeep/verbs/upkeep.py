@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.build import Built, Progress
     from dreamkeep.index.store import Store
 
-#: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
+#: A few seconds of work if an embedder is installed; the rest follows with the next import, search or `reindex`.
 _EMBEDDED_AT_ONCE = 20_000
 #: `status` describes so many running sessions.
 _RUNNING_SHOWN = 20
@@ -92,8 +92,6 @@ def _clear(store: Store) -> None:
 
 
 def compress_cold(context: KeepContext, *, everything: bool = False, least: int = 0) -> int:
-    """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
-    `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
     from dreamkeep.index.build import journals
     from dreamkeep.journal import parts
 
@@ -114,7 +112,7 @@ def compress_cold(context: KeepContext, *, everything: bool = False, least: int 
 
 
 def open_quota(context: KeepContext) -> Quota:
-    """What pauses an ingest when the keep or its disk is full; it compresses what is cold first."""
+    """Pauses an ingest when the keep or its disk is full. It compresses cold journals first."""
     from dreamkeep.capture.quota import Quota
 
     def make() -> Quota:
@@ -125,7 +123,7 @@ def open_quota(context: KeepContext) -> Quota:
 
 
 def measure_use(context: KeepContext) -> dict[str, Any] | None:
-    """How much of its quota the keep takes; None without one: then nobody has to measure."""
+    """How much of its quota the keep uses; None without a quota, because then nobody needs to measure."""
     from dreamkeep.capture.quota import Use, measure
 
     limit = _read_limit(context)
@@ -134,7 +132,7 @@ def measure_use(context: KeepContext) -> dict[str, Any] | None:
 
 
 def measure_room(context: KeepContext) -> dict[str, Any]:
-    """What is free on the keep's disk, and what is to stay so."""
+    """How much is free on the keep's disk, and how much must stay free."""
     from dreamkeep.capture.quota import room
 
     left = room(context.host, context.root, _read_reserve(context))
@@ -150,11 +148,11 @@ def list_paused_sources(context: KeepContext) -> list[dict[str, str]]:
 
 
 def _read_reserve(context: KeepContext) -> int | None:
-    """In bytes; None: by the size of the disk."""
+    """In bytes; None: derived from the size of the disk."""
     asked = context.config["capture.reserve_mb"]
     return None if asked is None else int(asked * (1 << 20))
 
 
 def _read_limit(context: KeepContext) -> int:
-    """In bytes; 0: none."""
+    """In bytes; 0: no limit."""
     return int(context.config["retention.quota_mb"] * (1 << 20))
