@@ -1,4 +1,4 @@
-"""What a caller names: checked and looked up, with an error that says what would be right."""
+"""Check and look up what a caller names. An error says what would be right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def check_positive(value: object, name: str) -> None:
 
 
 def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | None:
-    """As records have their times, so that they compare as texts. A day alone begins at midnight, or (`end`) is meant whole."""
+    """A time as records have it, so that they compare as texts. A day begins at midnight or, with `end`, is included as a
+    whole."""
     if text is None:
         return None
     from datetime import UTC, datetime, timedelta
@@ -39,7 +40,7 @@ def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | Non
 
 
 def check_folder_exists(host: Host, path: str) -> None:
-    """A folder that is not there is a slip of the pen: nobody asked for one."""
+    """Refuse a path in a missing folder: it is more likely a typing error than a wish for a new folder."""
     folder = os.path.dirname(host.real_path(path))
     at = host.stat(folder)
     if at is None or not at.is_folder:
@@ -59,10 +60,10 @@ def pick_one(matches: Sequence[str], text: str, what: str) -> str:
 
 
 def find_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
-    """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
-    one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
-    words twice would take another one. `half`: those of that name that count as there although their journal may be gone: deleted
-    ones that are to be finished, and lost ones of which words are left."""
+    """A session's full id, from that id, the agent's own id, or a unique prefix. The full name of a deleted session never
+    matches another one that begins with it. `for_good`: the caller can't undo what it does, so a prefix must not match a deleted
+    session either: the same command given twice would take another session. `half`: sessions of that name that count although
+    their journal may be gone: unfinished deletions, and lost sessions of which words are left."""
     from shlex import quote
 
     if text in half:
@@ -83,13 +84,12 @@ def find_session(store: Store, text: str, *, for_good: bool = False, half: Seque
 
 
 def resolve_session(context: KeepContext, text: str) -> str:
-    """A session's full id, from itself, a bare native id or a unique prefix."""
     return context.ask(lambda store: find_session(store, text))
 
 
 def find_sessions_named(store: Store, text: str, gone: Iterable[str] = ()) -> list[str]:
-    """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
-    while an insight or a task still has words of it. `gone`: sessions whose journals are. None that is deleted."""
+    """Sessions with that id, or else with that native id. They are looked up in the index as it is, or else in insights and
+    tasks, which may have words of a session whose journal is gone. `gone`: sessions whose journals are. Never a deleted one."""
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.tables import INSIGHTS, TASKS
 
@@ -110,13 +110,12 @@ def _names(session: str) -> tuple[str, str]:
 
 
 def find_project(context: KeepContext, text: str) -> str:
-    """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
     name = find_folder_project(context, text)
     return context.ask_memory(lambda memory: memory.current_project(name)) if name and context.exists() else name
 
 
 def find_folder_project(context: KeepContext, text: str) -> str:
-    """A folder's project, as it is found there; other names as they are."""
+    """The project of a folder, as its files say. Other names are returned unchanged."""
     if not text.startswith(("/", "~", ".")):
         return text
     from dreamkeep.capture.projects.project import project_of

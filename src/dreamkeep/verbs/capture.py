@@ -1,4 +1,4 @@
-"""Capture: how sessions come in. Wiring, no rules."""
+"""Capture: sessions come in from files, from hooks and through the tap."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def watch(
 
 
 def _tend(context: KeepContext) -> Iterator[None]:
-    """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
+    """What a watcher does besides watching: drain the spool, and every hour compress cold journals, end idle sessions, dream."""
     from dreamkeep.capture.hooks import spool
     from dreamkeep.capture.watch import Forward
 
@@ -123,7 +123,7 @@ def _tend(context: KeepContext) -> Iterator[None]:
             if now_s() >= tend_at and not context.is_off():
                 tend_at = now_s() + _TEND_EVERY_S
                 correct_projects(context)
-                compress_cold(context)  # before quiet sessions are ended, which writes to them
+                compress_cold(context)  # before idle sessions are ended, because that writes to them
                 hygiene(context)
                 start_dream(context)
         except (DreamkeepError, OSError) as problem:
@@ -146,9 +146,9 @@ def drain(context: KeepContext, *, also_off: bool = False) -> dict[str, Any]:
 
 
 def _read_source(context: KeepContext, agent: str, path: str) -> None:
-    """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
+    """Import one transcript that a hook named or, without a path, all sessions of that agent."""
     found = _import_sources(context, [agent], paths=[path] if path else ())
-    # What is paused is no problem of who called: it is read when there is room again.
+    # A paused source is not the hook's problem: it is read when there is room again.
     problems = [one.problem for one in found if one.problem and one.state != "paused"]
     if problems:
         raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
@@ -222,7 +222,7 @@ def init(
 
 
 def open_ingest(context: KeepContext, again: bool = False) -> Ingest:
-    """Without limits: for a repair or an import, which must not be paused."""
+    """An ingest without limits: for a repair or an import, which must not be paused."""
     from dreamkeep.capture.ingest import Ingest
 
     return Ingest(
@@ -231,7 +231,7 @@ def open_ingest(context: KeepContext, again: bool = False) -> Ingest:
 
 
 def _open_limited_ingest(context: KeepContext, again: bool = False) -> Ingest:
-    """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
+    """An ingest that a full disk, the quota and a source's own limits may pause: for reading transcripts."""
     from dreamkeep.capture.quota import SourceLimits
 
     made = open_ingest(context, again)
@@ -241,9 +241,8 @@ def _open_limited_ingest(context: KeepContext, again: bool = False) -> Ingest:
 
 
 def start_drainer(context: KeepContext) -> None:
-    """In a process of its own, if something waits for it."""
     if context.host.stat(f"{context.root}/spool") is None:
-        return  # no hook has ever been called: most commands of most people end here
+        return  # no hook was ever called: the usual case without hooks
 
     from dreamkeep.capture.hooks import spool
 
@@ -257,5 +256,5 @@ def start_drainer(context: KeepContext) -> None:
 
 
 def find_hook_file() -> str:
-    """The file that agents start: it must be found where it is, without importing it."""
+    """The file that agents start as a hook. It must be found without importing it."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "hook.py")

@@ -1,4 +1,4 @@
-"""Projects, their names, and which of them are one. Wiring, no rules."""
+"""Projects: list, rename, merge and separate them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def _journal_renamings(context: KeepContext, renamings: Sequence[dict[str, str]]
 
 
 def _change_pages(context: KeepContext, act: Callable[[], object], old: Collection[str]) -> None:
-    """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
+    """Make a change of names, and publish the pages for the new names. `old`: projects whose pages are withdrawn."""
     if pages_differ(context):
-        publish_pages(context, "")  # what was edited by hand is still of the page that it was edited in
+        publish_pages(context, "")  # apply hand edits while their page still has its old name
     act()
     for project in old:
         _withdraw_page(context, project)
@@ -197,7 +197,7 @@ def _find_home() -> str:
 
 
 def _check_name(name: str) -> str:
-    """Nothing that makes two lines of one, or is the terminal's to obey."""
+    """Refuse a name with line feeds or control characters."""
     if not name.isprintable():
         raise BadUsage(
             f"{name!r} can't be the name of a project: it contains a line feed, a control or an invisible character",

@@ -19,7 +19,7 @@ def run_hook(words: Sequence[str], keep: str = "") -> None:
 
 
 def run_untapped(command: Sequence[str]) -> int:
-    """Become that program; comes back only when it can't be started, with an exit code."""
+    """Become that program. Returns, with an exit code, only if it can't be started."""
     from dreamkeep.capture.tap import tap
 
     return tap.become(command, os.environ)

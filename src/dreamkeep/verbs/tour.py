@@ -1,6 +1,6 @@
-"""A first look: a keep of its own in a temporary folder, filled from this machine's agents or from the sample.
+"""The tour: a separate keep in a temporary folder, filled from this machine's agents or from the sample.
 
-Nothing outside that folder is written. Agents' own files are only read, and of those only the newest: a look must be short.
+Nothing outside that folder is written. Of the agents' own files only the newest are read, so that a tour is short.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MOST = 25
 _BYTES = 16 << 20
-#: Nobody waits a day to see what a dream makes of today's sessions; in this keep they may count as ended.
+#: In this keep, idle sessions count as ended almost at once, so that a dream can read today's.
 _QUIET_HOURS = "0.02"
 
 
@@ -40,7 +40,7 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
     """`folder`: a new one, to be made; else one among the temporary ones. `sample`: also where agents are found."""
     host: Host = RealHost()
     found = None if sample else _find_newest(host, environment)
-    # What the user has set for his own keep (another backend, a switch) is not for this one: it stays offline and free.
+    # The settings of the user's own keep don't apply to this one: it stays offline and free.
     free = {key: value for key, value in environment.items() if not key.startswith("DREAMKEEP_")}
     free["DREAMKEEP_HYGIENE_STALE_HOURS"] = _QUIET_HOURS
     place = _make_folder(host, folder, environment)
@@ -53,7 +53,7 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
     except OSError as problem:
         raise from_os(problem, "unpacking the sample", home) from problem
     keep = Keep.open(f"{place}/keep", host=host, environment={})
-    keep.context.find_embedder = lambda: None  # by words alone, whatever is installed: everybody sees the same
+    keep.context.find_embedder = lambda: None  # search by words alone, whatever is installed: everybody sees the same
     return Tour(place, keep, home, None)
 
 
@@ -82,7 +82,7 @@ def _make_folder(host: Host, folder: str | None, environment: Mapping[str, str])
 
 
 def take_in(tour: Tour) -> Iterator[IngestOutcome]:
-    """The sessions of the tour's home, or the newest of this machine."""
+    """Import the sessions of the tour's home, or the newest of this machine."""
     if tour.found is None:
         yield from tour.keep.ingest(home=tour.home)
     else:
@@ -97,7 +97,7 @@ GONE = f"{GONE_FROM}:{week.GONE[:8]}"
 
 
 def mishap(tour: Tour) -> None:
-    """What happens to agents' files; only ever to the sample's."""
+    """Damage the sample's agent files. Never touches a user's own."""
     if tour.home is None:
         raise BadUsage("your own files are never changed", where=tour.folder, next="Use the sample: `tour --sample`.")
     week.mishap(week.SundayHost(), tour.home)
@@ -109,7 +109,7 @@ def exchange_of(tour: Tour) -> str:
 
 
 def lay_answers(tour: Tour) -> Counter[str]:
-    """A model's recorded answers, beside the requests that wait there: so many of each kind. Nobody is asked."""
+    """Put a model's recorded answers beside the waiting requests. Returns how many of each kind."""
     host = week.SundayHost()
     folder = exchange_of(tour)
     try:

@@ -1,4 +1,4 @@
-"""What a store says, as the contract's JSON. Pure."""
+"""Sessions as JSON data (docs/SPEC.md), made from what a store answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamkeep.session.compactions.segments import View
 
 Alive = Callable[[str], bool]
-#: What else a captured session says of itself.
+#: What a captured session says about itself besides.
 _ABOUT = ("branch", "model", "version")
 
 
@@ -85,7 +85,7 @@ def _fold_view(store: Store, summary: Summary, state: dict[str, Any], alive: Ali
 
 
 def show_lineage(store: Store, session_id: str) -> dict[str, Any]:
-    """Edges lead from a child to its parent; a loop that some file claims is followed once."""
+    """Edges lead from a child to its parent. A loop, which a damaged file may claim, is followed once."""
     parents = {one.id: one.lineage for one in store.sessions()}
     children: dict[str, list[tuple[str, str]]] = {}
     for child, edges in parents.items():

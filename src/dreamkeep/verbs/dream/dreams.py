@@ -1,4 +1,4 @@
-"""Dreams: run, shown, undone. Wiring, no rules."""
+"""Dreams: run them, report on them, undo them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", "files", "agent")
-#: How the names of that vendor's models begin.
+#: What the names of Anthropic's models look like.
 _ANTHROPIC_MODELS = "claude*"
 
 
@@ -83,14 +83,14 @@ def dream(
     if preview:
         dreaming = open_dreaming(context, look=True)
         made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
-        told = {**made, "run": None, "preview": True, "diff": preview_pages(context, before, after)}
-        return _add_given_up(told, dreaming.given_up(name=name))
+        report = {**made, "run": None, "preview": True, "diff": preview_pages(context, before, after)}
+        return _add_given_up(report, dreaming.given_up(name=name))
     return run_dream(context, parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
 
 def find_read_before(context: KeepContext, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
-    """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
-    those that this backend read."""
+    """Which sessions to reread, oldest first: of those named, or of all, those that were read to their end. `by`: only those
+    that this backend read."""
     from dreamkeep.dream import schedule
     from dreamkeep.dream.assemble import RULES
     from dreamkeep.verbs.arguments import parse_moment
@@ -101,8 +101,8 @@ def find_read_before(context: KeepContext, name: str, chosen: Sequence[str], sin
     first = parse_moment(since, "since") or ""
 
     def read(store: Store) -> list[str]:
-        told = [one for one in context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
-        done = [one for one in told if schedule.eligibility(one, max_attempts=1) == schedule.CONSOLIDATED]
+        dreamed = [one for one in context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+        done = [one for one in dreamed if schedule.eligibility(one, max_attempts=1) == schedule.CONSOLIDATED]
         done = [one for one in done if not by or one.backend == by]
         found = ((store.session(one.session), one) for one in done)
         return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
@@ -111,7 +111,7 @@ def find_read_before(context: KeepContext, name: str, chosen: Sequence[str], sin
 
 
 def open_known_files(context: KeepContext) -> Callable[[str], Sequence[Statement]]:
-    """What the user's own files say to whoever works in a folder; each is read once for a run."""
+    """Gives the statements of the user's own files (CLAUDE.md …) for a folder. Each file is read once for a run."""
     from dreamkeep.dream.consolidate.known_files import KnownFiles
 
     return KnownFiles(context.host, context.find_home(None)[0]).of
@@ -129,9 +129,9 @@ def run_dream(
     part_tokens: int | None = None,
     again: bool = False,
 ) -> dict[str, Any]:
-    """The run itself, with the pages before and after it."""
+    """One run, with hand edits applied before it and pages published after it."""
     context.settle_deletions()
-    # What was edited by hand comes before what is concluded now.
+    # Hand edits come before what this run concludes.
     first = publish_pages(context, "") if pages_differ(context) else []
     hands = watch_edits(context)
 
@@ -139,11 +139,11 @@ def run_dream(
         first.extend(one for one in hands() if not one["problem"])
 
     def publish(run: str) -> list[dict[str, Any]]:
-        told: dict[tuple[str, str], dict[str, Any]] = {}
+        reports: dict[tuple[str, str], dict[str, Any]] = {}
         for one in (*first, *publish_pages(context, run)):
             place = one["project"], one["path"]
-            told[place] = add_earlier(told.get(place), one)
-        return list(told.values())
+            reports[place] = add_earlier(reports.get(place), one)
+        return list(reports.values())
 
     dreaming = open_dreaming(context, part_tokens=part_tokens)
     made = dreaming.run(
@@ -164,7 +164,7 @@ def run_dream(
 
 
 def _follow_run_end(context: KeepContext) -> None:
-    """The index with the end of a run, too: else whoever only looks next has to make one for that."""
+    """Bring the index up to date with the end of a run: otherwise the next read-only question must build one in memory."""
     try:
         context.ask_memory(lambda memory: None)
     except (DreamkeepError, OSError) as problem:
@@ -172,7 +172,7 @@ def _follow_run_end(context: KeepContext) -> None:
 
 
 def describe_given_up(context: KeepContext) -> tuple[str, str]:
-    """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
+    """The sessions that dreams gave up on, in words ("" for none), and how to retry them."""
     from dreamkeep.dream import schedule
     from dreamkeep.dream.assemble import named
 
@@ -193,14 +193,14 @@ def start_dream(context: KeepContext) -> bool:
             return False
         context.host.start(words, f"{context.root}/state/dream.log", gentle=True)
     except (DreamkeepError, OSError) as problem:
-        # Whoever called ended a session, or journaled what hooks left: that was done.
+        # Only a warning: what the caller did (ending a session, draining) has succeeded.
         context.warn(f"A dream can't be started: {problem}")
         return False
     return True
 
 
 def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
-    """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
+    """`look`: write nothing. `part_tokens`: how much of a session goes into a request, instead of the setting."""
     from dreamkeep.dream.run import Dreaming, Settings
 
     config = context.config
@@ -234,7 +234,7 @@ def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int 
 
 
 def _report_dry_run(context: KeepContext, scope: Scope) -> dict[str, Any]:
-    """Scope and estimate: no backend, nothing written."""
+    """Scope and estimate, without asking a backend or writing anything."""
     from dreamkeep.dream.run import report
     from dreamkeep.dream.session_run import estimate
 
@@ -244,7 +244,7 @@ def _report_dry_run(context: KeepContext, scope: Scope) -> dict[str, Any]:
 
 
 def _find_model_backend(context: KeepContext) -> str:
-    """Which backend the settings of a model mean, where `dream.backend` is none."""
+    """The backend that belongs to the model in the settings, if `dream.backend` is `rules`."""
     from fnmatch import fnmatchcase
 
     if context.config["dream.backend"] != "rules":
@@ -333,16 +333,14 @@ def dream_undo(context: KeepContext, run: str) -> dict[str, Any]:
             if not ours:
                 raise Busy("a dream is running", where="dream undo", next="Wait until it has finished, or stop it.")
             if pages_differ(context):
-                publish_pages(
-                    context, ""
-                )  # what was edited by hand stands by itself: it is taken in before anything is taken back
+                publish_pages(context, "")  # apply hand edits first: they stay when the run is undone
             _undo_run(context, found[0])
         publish_pages(context, "")
     return {"run": found[0], "undone": True, "before": again}
 
 
 def _undo_run(context: KeepContext, run: str) -> None:
-    """In one append with what follows: whoever dies here has undone it, or not."""
+    """Journal the undoing and its consequences in one append, so that a crash leaves all of it or nothing."""
     from dreamkeep.dream.undo import rethought
     from dreamkeep.event import Event, Kind
     from dreamkeep.journal.places import KEEP
@@ -358,11 +356,11 @@ def _undo_run(context: KeepContext, run: str) -> None:
 
 
 def _add_given_up(made: dict[str, Any], found: Sequence[DreamProgress]) -> dict[str, Any]:
-    """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
+    """Add the sessions that dreams gave up on. They are not journaled, because reasons may quote a session."""
     from dreamkeep.dream import schedule
 
-    told = [{"id": one.session, "attempts": one.attempts, "reason": schedule.reason(one)} for one in found]
+    given_up = [{"id": one.session, "attempts": one.attempts, "reason": schedule.reason(one)} for one in found]
     why = made.get("why", "")
     if found and not made["considered"]:
         why = f"{why or 'no sessions are waiting'}; {schedule.describe_given_up(found)}"
-    return {**made, "why": why, "given_up": told}
+    return {**made, "why": why, "given_up": given_up}

@@ -1,4 +1,4 @@
-"""Dreams whose requests somebody else answers: a batch, a machine without a network, the agent at hand.
+"""Dreams whose requests are answered elsewhere: by a batch API, on another machine, or by the calling agent.
 
     dream_export ─► files ─► answers, whenever they come ─► dream_import ─► the next files … until none is left
     dream_next   ─► one request, to the agent that asks ─► dream_submit ─► the next request of that session … until none is left
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from dreamkeep.journal.tombs import Tombstones
     from dreamkeep.memory.dreams import DreamProgress
 
-#: The backend's name where files are answered, and where an agent answers; and for how long each keeps its sessions.
+#: The backend's name if files are answered, and if an agent answers; and for how long each reserves its sessions.
 _FILES, _AGENT = "files", "agent"
 _FILES_LEASE_S, _AGENT_LEASE_S = 7 * 86_400, 30 * 60
-#: Clients cut long answers of tools: so much of a session goes into one request for an agent.
+#: Clients cut long answers of tools, so this much of a session goes into one request for an agent.
 _AGENT_TOKENS = 8_000
 _LONGEST_ANSWER = 256 << 10
 _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
@@ -102,7 +102,7 @@ def dream_import(context: KeepContext, folder: str) -> dict[str, Any]:
 
 
 def _take_answers(context: KeepContext, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
-    """A run over the folder's sessions, as far as they are still there."""
+    """Run a dream over those of the folder's sessions that still exist."""
     sessions = exchange.sessions()
     there = context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
     made = run_dream(
@@ -138,13 +138,13 @@ def dream_next(context: KeepContext, session: str = "", *, again: bool = False) 
             return dict(found["offer"])
         if found["settle"] is None:
             return {"request": None, "session": chosen, "requests_left": 0, "sessions_left": 0, "why": found["why"]}
-        # Nothing is to be asked about it: it is read without.
+        # There is nothing to ask about it, so it is read without.
         tried.add(found["settle"])
         _settle_session(context, found["settle"], again=found["again"])
 
 
 def _find_offer(context: KeepContext, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
-    """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
+    """`offer`: what the agent gets. Or `settle`: a session that needs no more answers; None if nothing is waiting."""
     dreaming = open_dreaming(context, part_tokens=_AGENT_TOKENS)
     with dreaming.lock() as mine:
         if not mine:
@@ -171,7 +171,7 @@ def _find_offer(context: KeepContext, chosen: str, tried: set[str], again: bool)
 
 
 def _make_request(context: KeepContext, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
-    """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
+    """The first request about a session ("": about notes that were not compared yet). None if there is nothing to ask."""
     exchange, named, dead = _open_exchange(context, session), [session] if session else [], _read_tombstones(context)
     if not session and "" in dreaming.leases.held_sessions():
         return None
@@ -184,7 +184,7 @@ def _make_request(context: KeepContext, dreaming: Dreaming, session: str, *, aga
     exchange.write(named, again=again)
     dreaming.leases.take([session], exchange.holder, _AGENT_LEASE_S)
     dead.follow()
-    if dead.buried:  # its words must not stay, whoever looked for them before we wrote
+    if dead.buried:  # its words must not stay: the deletion may have looked here before we wrote
         _remove_exchange(context, EXCHANGE)
         raise Busy("the session has been deleted", where="dream_next", next="Call `dream_next` again.")
     return _show_request(exchange, session)
@@ -209,7 +209,7 @@ def dream_submit(context: KeepContext, request: str, answer: object) -> dict[str
 
 
 def _leave_exchange(context: KeepContext, exchange: Exchange, session: str, *, deleted: bool) -> None:
-    """The folder as it is to be found next: with what is still asked, or gone."""
+    """Leave the folder with the open requests, or remove it if there are none."""
     leases = open_dreaming(context).leases
     if exchange.missing and not deleted:
         exchange.write([session] if session else [])
@@ -220,7 +220,7 @@ def _leave_exchange(context: KeepContext, exchange: Exchange, session: str, *, d
 
 
 def _settle_session(context: KeepContext, session: str, *, again: bool) -> None:
-    """What was answered is taken in, or there was nothing to ask."""
+    """Read a session whose requests are all answered, or that needs none."""
     exchange = _open_exchange(context, session)
     if not exchange.is_there():
         exchange.write([session], again=again)
@@ -231,7 +231,7 @@ def _settle_session(context: KeepContext, session: str, *, again: bool) -> None:
 
 
 def _find_session(context: KeepContext, request: str) -> str:
-    """The session that this request is about; "": notes."""
+    """The session that a request is about; "" for a request about notes."""
     for exchange in _list_exchanges(context):
         if exchange.asks(request) and exchange.is_there():
             return next(iter(exchange.sessions()), "")
@@ -257,7 +257,7 @@ def _open_exchange(context: KeepContext, session: str) -> Exchange:
 
 
 def _select_ended(context: KeepContext, sessions: Sequence[DreamProgress]) -> list[DreamProgress]:
-    """Those that do not go on: one that does may be the very one that asks."""
+    """The sessions that have ended: one that goes on may be the one that asks."""
     from dreamkeep.session.summary import ENDED
 
     def ended(store: Store) -> list[DreamProgress]:
@@ -268,13 +268,13 @@ def _select_ended(context: KeepContext, sessions: Sequence[DreamProgress]) -> li
 
 
 def _remove_abandoned(context: KeepContext, dreaming: Dreaming) -> None:
-    """Requests whose half hour is over: what they asked is asked anew."""
+    """Remove requests whose half hour is over; they will be asked again."""
     holders = dreaming.leases.holders()
     for exchange in _list_exchanges(context):
         try:
             held = exchange.is_there() and exchange.holder in holders
         except BadUsage:
-            held = False  # nobody can read what it is
+            held = False  # unreadable
         if not held:
             _remove_exchange(context, f"{EXCHANGE}/{exchange.name}")
 
@@ -294,12 +294,12 @@ def _read_tombstones(context: KeepContext) -> Tombstones:
 
 
 def _find_place(session: str) -> str:
-    """Relative to the keep; "": of what is asked about notes."""
+    """Where a session's requests are, relative to the keep; "" for requests about notes."""
     return f"{EXCHANGE}/{os.path.basename(folder_of(session)) if session else _MERGE}"
 
 
 def _show_request(exchange: Exchange, session: str) -> dict[str, Any] | None:
-    """The first of what is to be asked."""
+    """The first open request as an answer, or None."""
     asked = next(iter(exchange.missing.values()), None)
     if asked is None:
         return None

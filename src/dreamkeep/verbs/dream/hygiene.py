@@ -1,4 +1,4 @@
-"""Hygiene: end what has been quiet for long, and keep the inbox and the disk tidy. Wiring, no rules."""
+"""Hygiene: end idle sessions, expire old suggestions, and compress cold journals."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def hygiene(context: KeepContext) -> dict[str, Any]:
     done = hygiene.close(context.ask(quiet), partial(_end_stale, context))
     reconverged = len(set(open_dreaming(context).complete().sessions) - set(done.closed))
     failed = [{"session": session, "reason": why} for session, why in done.failed]
-    told = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
-    return {**told, "expired": _end_suggestions(context), "compressed": compress_cold(context)}
+    report = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
+    return {**report, "expired": _end_suggestions(context), "compressed": compress_cold(context)}
 
 
 def _end_suggestions(context: KeepContext) -> int:
-    """Those that waited too long in the inbox; how many. While a dream runs, that dream does it."""
+    """Expire suggestions that waited too long in the inbox. Returns how many. A running dream does it itself."""
     from dreamkeep.dream.consolidate.inbox import end_suggestions
     from dreamkeep.event import Event, Kind
 
@@ -45,7 +45,7 @@ def _end_suggestions(context: KeepContext) -> int:
         if not ours:
             return 0
         now = rfc3339(context.host.now())
-        # It names a run, so that it is no hand on the note.
+        # The event names a run, so that it doesn't count as the user's decision.
         ended = end_suggestions(context.load_memory("notes"), now, _BY_HYGIENE)
         if ended:
             context.journals().append("", [Event(context.ids.new(), one.kind, now, one.body) for one in ended])

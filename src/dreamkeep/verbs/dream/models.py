@@ -1,4 +1,4 @@
-"""Which model dreams may ask, what that would cost, and the user's yes or no to it."""
+"""The model that dreams may ask: what is available, what it would cost, and the user's choice."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _find_models(context: KeepContext, *, ask_servers: bool = True) -> list[Cand
 
 
 def _find_program(context: KeepContext, name: str) -> str | None:
-    """Where a program lies that we may run."""
+    """The path of a program that we may run."""
     for folder in context.environment.get("PATH", "").split(":"):
         path = f"{folder}/{name}"
         at = context.host.stat(path) if folder.startswith("/") else None
@@ -92,7 +92,7 @@ def _describe_model(context: KeepContext) -> dict[str, Any]:
 
 
 def _estimate_cost(context: KeepContext) -> dict[str, Any]:
-    """What the finished sessions of the last 30 days would take; and, with `again`, all that rules alone have read."""
+    """The cost of the finished sessions of the last 30 days and, as `again`, of all that only rules have read."""
     from dreamkeep.dream.backends.model.at_hand import expect
 
     prices = _read_prices(context)
@@ -123,7 +123,7 @@ def _read_prices(context: KeepContext) -> Prices | None:
 
 
 def measure_spent_today(context: KeepContext) -> Usage:
-    """By the runs of the last 24 hours, as their reports say; also by those that were undone."""
+    """What the runs of the last 24 hours spent by their reports, including runs that were undone."""
     from dreamkeep.dream.backends.api import Usage
 
     spent = Usage()
@@ -131,9 +131,9 @@ def measure_spent_today(context: KeepContext) -> Usage:
         return spent
     since = rfc3339(context.host.now() - 86_400 * 1_000_000_000)
     for run in context.load_memory("runs").runs.values():
-        told = run.report.get("usage")
-        if (run.started_at or "") >= since and isinstance(told, dict):
-            spent = spent.plus(Usage(**{key: value for key, value in told.items() if key in Usage._fields}))
+        usage = run.report.get("usage")
+        if (run.started_at or "") >= since and isinstance(usage, dict):
+            spent = spent.plus(Usage(**{key: value for key, value in usage.items() if key in Usage._fields}))
     return spent
 
 
@@ -141,7 +141,7 @@ def measure_spent_today(context: KeepContext) -> Usage:
 
 
 def _write_settings(context: KeepContext, dream: dict[str, Any], model: dict[str, Any], gone: Sequence[str]) -> None:
-    """Every other byte of the file stays. What it says then is checked before it is written."""
+    """Change keep.toml and keep every other byte of it. The new text is checked before it is written."""
     from dreamkeep import config as settings
     from dreamkeep.capture.setup import tomledit
     from dreamkeep.capture.setup.text import UnreadableFile
@@ -170,7 +170,7 @@ def _write_settings(context: KeepContext, dream: dict[str, Any], model: dict[str
 
 
 def _is_unread(one: Summary) -> bool:
-    """A subagent's, or a dream's own: nobody reads it."""
+    """Whether no dream reads it: a subagent's session, or a dream's own."""
     from dreamkeep.dream.backends.model.requests import OURS
 
     return one.title.startswith(OURS) or any(kind == "subagent" for kind, _ in one.lineage)

@@ -1,4 +1,4 @@
-"""Pages: what is remembered, as MEMORY.md files that people may edit. Wiring, no rules."""
+"""Pages: the notes as MEMORY.md files that people may edit."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def preview_pages(context: KeepContext, before: Memory, after: Memory) -> dict[s
 
     changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
     notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-    # Also those that a hand has changed since: they are taken in first.
+    # Also projects whose pages were edited by hand: those edits are applied first.
     projects = {one.project for one in changed} | {project for project, _ in _find_differing(context, before)}
     pages = previewed(context.host, context.root, before, after, projects, context.config["page.target"], _read_budget(context))
     return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
 
 def take_in_edits(context: KeepContext) -> list[dict[str, Any]]:
-    """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
-    calls this publishes afterwards."""
+    """Apply hand edits, before something new is recorded. Doesn't warn of a page that can't be written: the caller publishes
+    afterwards, and that warns."""
     from dreamkeep.dream.pages.publish import touched
 
     if not context.exists() or not context.ask_memory(lambda memory: touched(context.host, context.root, memory)):
@@ -63,8 +63,8 @@ def take_in_edits(context: KeepContext) -> list[dict[str, Any]]:
 
 
 def watch_edits(context: KeepContext) -> Callable[[], list[dict[str, Any]]]:
-    """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
-    looked at from outside first. What comes of it is told as a publication is."""
+    """Returns a function that applies the hand edits since its last call. A dream calls it before each session, so it looks
+    at the pages' stats first. It reports as a publication does."""
     from dreamkeep.dream.pages.publish import stamps
     from dreamkeep.memory.page import locate
 
@@ -73,24 +73,23 @@ def watch_edits(context: KeepContext) -> Callable[[], list[dict[str, Any]]]:
     def paths(memory: Memory) -> list[str]:
         return [path for one in memory.pages.values() if (path := locate(context.root, str(one["path"])))]
 
-    def taken_in() -> list[dict[str, Any]]:
+    def apply_edits() -> list[dict[str, Any]]:
         nonlocal seen
         try:
             now = stamps(context.host, context.ask_memory(paths) if seen is None else seen)
             if now == seen:
                 return []
-            seen = now  # and not as they are afterwards: somebody may come in between
+            seen = now  # not the stats afterwards: somebody may edit in between
             return take_in_edits(context)
         except (DreamkeepError, OSError) as problem:
             context.warn(f"Hand edits on the pages will be applied later: {problem}")
             return []
 
-    return taken_in
+    return apply_edits
 
 
 def publish_pages(context: KeepContext, run: str) -> list[dict[str, Any]]:
-    """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
-    ever one."""
+    """Write all pages that are not up to date: of every project with notes, and every file that was ever a page."""
     return _publish_with(context, run, context.warn)
 
 
@@ -98,7 +97,7 @@ def _publish_with(context: KeepContext, run: str, warn: Callable[[str], object])
     from dreamkeep.dream.pages.publish import lock_pages
     from dreamkeep.memory.page import FOLDER
 
-    context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
+    context.settle_deletions()  # it writes pages itself, and would wait for the lock taken below
     try:
         with lock_pages(context.host, context.root):
             return context.ask_memory(lambda memory: _publish_each(context, memory, run, warn))
@@ -106,11 +105,11 @@ def _publish_with(context: KeepContext, run: str, warn: Callable[[str], object])
         warn(f"The pages can't be written now; the next dream writes them: {problem}")
         return [_report_unwritten("", f"{context.root}/{FOLDER}", str(problem))]
     finally:
-        render_packs(context)  # whoever comes here changed what is remembered
+        render_packs(context)  # the notes have changed, so the packs have, too
 
 
 def publish_before_deletion(context: KeepContext, sessions: Collection[str]) -> None:
-    """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
+    """Apply hand edits before these sessions are deleted: afterwards nobody can tell our lines of a page from others."""
     from dreamkeep.dream.pages.publish import lock_pages
     from dreamkeep.memory.page import is_in_keep
 
@@ -126,8 +125,8 @@ def publish_before_deletion(context: KeepContext, sessions: Collection[str]) -> 
 
 
 def publish_without_deleted(context: KeepContext) -> list[tuple[str, str]]:
-    """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
-    of it; of files elsewhere, which are their users', it is told."""
+    """Publish after a deletion. Returns (path, why) of the keep's own pages that may still have lines of a deleted session;
+    for files elsewhere, which belong to their users, it only warns."""
     from dreamkeep.dream.pages.publish import still_holding
     from dreamkeep.memory.page import is_in_keep
 
@@ -143,7 +142,7 @@ def publish_without_deleted(context: KeepContext) -> list[tuple[str, str]]:
 
 
 def _retire_pages(context: KeepContext) -> list[tuple[str, str]]:
-    """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
+    """(path, why) of files among the pages that belong to no project any more and may have lines of a deleted session."""
     from dreamkeep.dream.pages.publish import lock_pages
     from dreamkeep.dream.pages.retired import left_over
 
@@ -169,28 +168,28 @@ def _publish_each(context: KeepContext, memory: Memory, run: str, warn: Callable
             warn(f"The page {path} of an old project name was not changed: {why}")
     publishing = _open_publishing(context, memory)
     done: dict[tuple[str, str], dict[str, Any]] = {}
-    for _ in range(2):  # what a hand did on one page holds for the project's others, too
-        left_alone = {one for one, told in done.items() if told["problem"]}
+    for _ in range(2):  # a hand edit on one page also changes the project's other pages
+        left_alone = {one for one, report in done.items() if report["problem"]}
         edits = 0
         for project, path in [one for one in _find_differing(context, memory) if one not in left_alone]:
             try:
-                told = publishing.publish(project, path, run, asked=False)._asdict()
-                if told["problem"]:
-                    warn(f"The page {path} was not written: {told['problem']}")
+                report = publishing.publish(project, path, run, asked=False)._asdict()
+                if report["problem"]:
+                    warn(f"The page {path} was not written: {report['problem']}")
             except (DreamkeepError, OSError) as problem:
-                # One page that can't be written is told; what is remembered is safe, and the others are written.
+                # A page that can't be written is only a warning: the notes are safe, and the other pages are written.
                 why = _find_block(context, path) or str(problem)
                 warn(f"The page {path} can't be written: {why}")
-                told = _report_unwritten(project, path, why)
-            edits += told["edits"]
-            done[project, path] = add_earlier(done.get((project, path)), told)
+                report = _report_unwritten(project, path, why)
+            edits += report["edits"]
+            done[project, path] = add_earlier(done.get((project, path)), report)
         if not edits:
             break
     return [done[one] for one in sorted(done)]
 
 
 def _find_block(context: KeepContext, path: str) -> str:
-    """Why no page in the keep can be written, where the reason is no single page's."""
+    """Why no page at all can be written in the keep; "" if that is not the problem."""
     from dreamkeep.memory.page import FOLDER, is_in_keep
 
     folder = f"{context.root}/{FOLDER}"
@@ -222,7 +221,7 @@ def _find_differing(context: KeepContext, memory: Memory) -> list[tuple[str, str
 
 
 def pages_differ(context: KeepContext) -> bool:
-    """Whether one is not as it should be, or is there and should not be."""
+    """Whether a page is not up to date, or exists and should not."""
     from dreamkeep.dream.pages.retired import given_up
 
     return context.ask_memory(
@@ -236,8 +235,8 @@ def _report_unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
     return Published(project, path, problem=problem)._asdict()
 
 
-def add_earlier(before: dict[str, Any] | None, told: dict[str, Any]) -> dict[str, Any]:
-    """A page that was written twice, told once."""
+def add_earlier(before: dict[str, Any] | None, report: dict[str, Any]) -> dict[str, Any]:
+    """One report of a page that was written twice."""
     if before is None:
-        return told
-    return {**told, "changed": before["changed"] or told["changed"], "edits": before["edits"] + told["edits"]}
+        return report
+    return {**report, "changed": before["changed"] or report["changed"], "edits": before["edits"] + report["edits"]}

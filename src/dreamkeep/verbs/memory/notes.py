@@ -1,4 +1,4 @@
-"""Notes and insights: listed, added, changed, explained. Wiring, no rules."""
+"""Notes and insights: list, add, change and explain them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 _LOCK = "state/told.lock"
 _BY_AGENT = "agent"
 _WAIT_S = 30.0
-#: In so many sessions the user's words are looked for, where no session is named.
-_LATE = 10
+#: If no session is named, the user's words are looked for in this many of the last ones.
+_LAST_SESSIONS = 10
 
 
 def notes(
@@ -64,8 +64,8 @@ def dream_why(context: KeepContext, note: str) -> dict[str, Any]:
 
 
 def add_authors(context: KeepContext, evidence: Sequence[dict[str, Any]]) -> None:
-    """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
-    words came into it is left open."""
+    """Add the author to quotes that an older version journaled without one, if the message is still there. The origin of the
+    words stays open."""
     from dreamkeep.dream.backends.checks import author_at
 
     nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
@@ -78,10 +78,10 @@ def add_authors(context: KeepContext, evidence: Sequence[dict[str, Any]]) -> Non
 
 def note_add(context: KeepContext, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
     from dreamkeep.dream.assemble import redacted
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
 
     words = redacted(" ".join(text.split()))
-    return _add_note(context, lambda now: told.by_user(words, kind, project, now))
+    return _add_note(context, lambda now: statements.by_user(words, kind, project, now))
 
 
 def note_suggest(
@@ -94,25 +94,27 @@ def note_suggest(
     quote: str | None = None,
 ) -> dict[str, Any]:
     from dreamkeep.dream.assemble import redacted
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
     from dreamkeep.memory.insight import AGENT, TYPED, USER
 
     words = redacted(" ".join(text.split()))
-    told.check_note(words, "text")
+    statements.check_note(words, "text")
     if quote:
-        where = _find_ground(context, session, quote) if session else _find_late_ground(context, project, quote)
+        where = _find_ground(context, session, quote) if session else _find_recent_ground(context, project, quote)
     else:
-        where = _find_ground(context, session, "") if session else told.Ground(project)
+        where = _find_ground(context, session, "") if session else statements.Ground(project)
     where = where._replace(project=project)
     typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
     author = USER if typed else AGENT
-    return _add_note(context, lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
+    return _add_note(
+        context, lambda now: statements.by_agent(kind, words, where, now=now, author=author, longest=statements.LONGEST_NOTE)
+    )
 
 
 def _add_note(context: KeepContext, say: Callable[[str], Insight]) -> dict[str, Any]:
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
 
-    said, done = _tell_insight(context, say, keep=True)
+    said, done = _record_insight(context, say, keep=True)
     memory = context.load_memory("notes")
     if not done.note:
         raise Refused(
@@ -120,14 +122,14 @@ def _add_note(context: KeepContext, say: Callable[[str], Insight]) -> dict[str, 
             where=said.text[:80],
             next="Only the user can bring it back; `dreamkeep notes --state rejected` lists it.",
         )
-    return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": told.as_json(done)}
+    return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": statements.as_json(done)}
 
 
-def _find_late_ground(context: KeepContext, project: str, quote: str) -> Ground:
-    """Where the user typed it: in one of the last sessions of the project, newest first."""
+def _find_recent_ground(context: KeepContext, project: str, quote: str) -> Ground:
+    """Where the user typed the quote: in one of the project's last sessions, newest first."""
     from dreamkeep.memory.insight import USER
 
-    for one in context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
+    for one in context.ask(lambda store: store.sessions(project=project or None, limit=_LAST_SESSIONS)):
         try:
             found = _find_ground(context, one.id, quote)
         except NotFound:
@@ -153,39 +155,39 @@ def add_insight(
     author: str = "agent",
 ) -> dict[str, Any]:
     from dreamkeep.dream.assemble import redacted
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
 
     words = redacted(" ".join(text.split()))
     if quote and not session:
         raise BadUsage("a quote needs a session", where="quote", next="Name the session, or leave the quote out.")
-    where = _find_ground(context, session, quote or "") if session else told.Ground(project or "")
+    where = _find_ground(context, session, quote or "") if session else statements.Ground(project or "")
     if task:
         where = where._replace(task=task_show(context, task)["id"])
-    said, done = _tell_insight(context, lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
+    said, done = _record_insight(context, lambda now: statements.by_agent(type, words, where, now=now, author=author), keep=False)
     memory = context.load_memory("notes", "insights")
     note = memory.notes.get(done.note)
     return {
         "insight": memory.insights.get(said.id, said).as_json(),
         "note": _show_note(note, _find_newest(memory)) if note else None,
-        "changed": told.as_json(done),
+        "changed": statements.as_json(done),
     }
 
 
 def _find_ground(context: KeepContext, session: str, quote: str) -> Ground:
     from dreamkeep.dream.assemble import redacted
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
 
     id = resolve_session(context, session)
     summary, messages = context.ask(lambda store: (store.session(id), store.messages(id)))
     if summary is None:
         raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
-    return told.ground(summary, messages, quote, redacted)
+    return statements.ground(summary, messages, quote, redacted)
 
 
 @contextmanager
 def hold_turn(context: KeepContext) -> Iterator[None]:
-    """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
-    other. Held for as long as it takes to conclude what follows, and never while a page is written."""
+    """Lets one statement at a time be recorded, so that each is compared with all earlier ones. Two at once would both hold,
+    even if they contradict each other. Held until the consequences are recorded, and never while a page is written."""
     from dreamkeep.host import exclusive_lock
 
     path = f"{context.root}/{_LOCK}"
@@ -197,11 +199,11 @@ def hold_turn(context: KeepContext) -> Iterator[None]:
         yield
 
 
-def _tell_insight(context: KeepContext, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
-    """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
-    from dreamkeep.dream.consolidate import statements as told
+def _record_insight(context: KeepContext, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
+    """Journal an insight together with its consequences, then publish the pages. `say` makes it, given the time of its turn."""
+    from dreamkeep.dream.consolidate import statements
 
-    say(rfc3339(context.host.now()))  # what is refused is refused before anything is touched
+    say(rfc3339(context.host.now()))  # refuse what must be refused before anything is touched
     take_in_edits(context)
     with hold_turn(context):
         now = rfc3339(context.host.now())
@@ -209,16 +211,16 @@ def _tell_insight(context: KeepContext, say: Callable[[str], Insight], *, keep: 
         memory = context.load_memory("notes", "insights")
         if said.id in memory.insights:
             if memory.insights[said.id].run:
-                # A dream has heard it, too. What was told outright stands without that run.
+                # A dream has found it, too. As a statement it stays even if that run is undone.
                 context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
-            return said, told.repeat_statement(memory, said)
-        said = told.as_newest(memory, said, now)
-        done = told.concluded(memory, said, now, keep=keep, similar=partial(compare_meaning, context))
+            return said, statements.repeat_statement(memory, said)
+        said = statements.as_newest(memory, said, now)
+        done = statements.concluded(memory, said, now, keep=keep, similar=partial(compare_meaning, context))
         events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
         context.journals().append("", [Event(context.ids.new(), kind, now, body) for kind, body in events])
     dead = context.ask(lambda store: store.tombstones())
     for session in {one.session for one in said.evidence} & dead.keys():
-        # Deleted meanwhile: what was said of it came after what the deletion took away.
+        # Deleted meanwhile: this statement about it was recorded after the deletion removed the others.
         open_dreaming(context).forget(session)
     publish_pages(context, "")
     return said, done
@@ -228,13 +230,13 @@ def note_change(
     context: KeepContext, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user"
 ) -> dict[str, Any]:
     from dreamkeep.dream.assemble import redacted
-    from dreamkeep.dream.consolidate import statements as told
+    from dreamkeep.dream.consolidate import statements
 
     if by not in ("user", "agent") or (by == "agent" and act not in ("pin", "unpin", "retract")):
         raise BadUsage(f"{by!r} can't {act} a note", where="note", next="The user can: `dreamkeep note`.")
     why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
     if act == "edit":
-        told.check_note(text, "note edit")
+        statements.check_note(text, "note edit")
     take_in_edits(context)
     with hold_turn(context) if context.exists() else nullcontext():
         id = change_note(context, note, act, text, why) if by == "user" or act != "retract" else _doubt_note(context, note, why)
@@ -259,18 +261,18 @@ def note_promote(context: KeepContext, note: str, file: str | os.PathLike[str]) 
             done = put_into(context.host, context.root, path, found.text)
     except OSError as problem:
         raise from_os(problem, "promoting a note", path) from problem
-    # Written first: whoever dies in between finds the line there, and promotes it again.
+    # The file is written first: after a crash in between the line is found there, and promoting again only journals it.
     body = {**_describe_note(found), "file": done.path, "reason": f"added to {done.path} by the user"}
     context.journals().say("", Kind.NOTE_PROMOTED, body)
     publish_pages(context, "")
     memory = context.load_memory("notes")
-    # Asked after our region in that file was written anew: lines before it may be gone.
-    told = {"file": done.path, "line": line_of(context.host, done.path, found.text), "added": done.added}
-    return {**_show_note(memory.notes[found.id], _find_newest(memory)), **told}
+    # Look up the line last: publishing may have removed lines before it from our region of that file.
+    place = {"file": done.path, "line": line_of(context.host, done.path, found.text), "added": done.added}
+    return {**_show_note(memory.notes[found.id], _find_newest(memory)), **place}
 
 
 def _doubt_note(context: KeepContext, note: str, why: str) -> str:
-    """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
+    """Record that an agent says the note is wrong. The event names a run, so that it doesn't count as the user's decision."""
     from dreamkeep.memory.note import SUGGESTED
 
     found = find_note(context.load_memory("notes"), note)
@@ -280,15 +282,15 @@ def _doubt_note(context: KeepContext, note: str, why: str) -> str:
 
 
 def change_note(context: KeepContext, note: str, act: str, text: str, why: str) -> str:
-    """The note's whole id."""
-    from dreamkeep.dream.consolidate import statements as told
+    """Apply one change. Returns the note's full id."""
+    from dreamkeep.dream.consolidate import statements
 
     memory = context.load_memory("notes", "insights")
     found = find_note(memory, note)
     kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
     check_state(found, act)
     now = rfc3339(context.host.now())
-    at = told.hand_at(memory, found, text or found.text, now, now)
+    at = statements.hand_at(memory, found, text or found.text, now, now)
     if act in kinds:
         body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
         event = Event(context.ids.new(), kinds[act], at, body)
@@ -309,13 +311,13 @@ def change_note(context: KeepContext, note: str, act: str, text: str, why: str) 
 
 
 def _confirm_note(context: KeepContext, memory: Memory, found: Note, why: str, at: str) -> None:
-    """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
-    becomes of the sessions that it came from, and what it contradicts is superseded."""
-    from dreamkeep.dream.consolidate import statements as told
+    """Confirm the insights that the note rests on. A note that has ended is also stated again by the user: so it is active,
+    whatever becomes of the sessions that it came from, and notes that contradict it are superseded."""
+    from dreamkeep.dream.consolidate import statements
     from dreamkeep.memory.insight import CONFIRMED
     from dreamkeep.memory.note import ACTIVE
 
-    said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, at)
+    said = None if found.state == ACTIVE else statements.by_user(found.text, found.kind, found.project, at)
     *others, last = [*found.insights, *([said.id] if said else [])]
     bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
     bodies += [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED]
@@ -327,13 +329,13 @@ def _confirm_note(context: KeepContext, memory: Memory, found: Note, why: str, a
         for event in events:
             memory.apply(event)
         now = rfc3339(context.host.now())
-        follows = told.concluded(memory, said, now, keep=False, similar=partial(compare_meaning, context)).decisions
+        follows = statements.concluded(memory, said, now, keep=False, similar=partial(compare_meaning, context)).decisions
         events += [Event(context.ids.new(), one.kind, at, one.body) for one in follows]
     context.journals().append("", events)
 
 
 def _accept_reworded(context: KeepContext, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
-    """A suggestion that the user accepts in other words: they are his own."""
+    """Accept a suggestion in the user's own words."""
     from dreamkeep.memory.insight import CONFIRMED
 
     *others, last = found.insights
@@ -348,20 +350,20 @@ def _accept_reworded(context: KeepContext, memory: Memory, found: Note, text: st
 
 
 def _add_consequences(context: KeepContext, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
-    """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
-    concludes anything. `before`: what is journaled with it, and comes first."""
-    from dreamkeep.dream.consolidate import statements as told
+    """The event with its consequences for other notes, for one append: a crash between two appends would leave a change
+    without consequences. `before`: events that are journaled with it, before it."""
+    from dreamkeep.dream.consolidate import statements
 
     memory = context.load_memory()
     for one in (*before, event):
         memory.apply(one)
-    conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
+    conclude = statements.edited if event.kind == Kind.NOTE_EDITED else statements.unpinned
     follows = conclude(memory, note, rfc3339(context.host.now()), similar=partial(compare_meaning, context))
     return [event, *(Event(context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
 
 def _find_consequences(context: KeepContext, found: Note, events: Sequence[Event]) -> list[Event]:
-    """What it never held, it never overruled or closed: what follows, for the same append."""
+    """What follows from rejecting a note, for the same append: what it overruled or closed holds again."""
     from dreamkeep.dream.undo import thought_over
 
     before, after = context.load_memory(), context.load_memory()
@@ -373,7 +375,7 @@ def _find_consequences(context: KeepContext, found: Note, events: Sequence[Event
 
 
 def count_notes(context: KeepContext) -> dict[str, int]:
-    """How many are active, how many wait for the user, and how many agents want to be retracted."""
+    """How many notes are active, how many are suggested, and how many an agent doubts."""
     from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
 
     notes = list(context.load_memory("notes").notes.values()) if context.exists() else []
@@ -382,7 +384,7 @@ def count_notes(context: KeepContext) -> dict[str, int]:
 
 
 def find_note(memory: Memory, text: str) -> Note:
-    """By its id, or a unique beginning of it."""
+    """A note by its id or a unique prefix."""
     found = [one for one in memory.notes.values() if one.id == text] or [
         one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
     ]
@@ -405,7 +407,7 @@ def _find_newest(memory: Memory) -> str | None:
 
 
 def _is_doubted(found: Note) -> bool:
-    """An agent said that it does not hold, and the user has not confirmed it since."""
+    """Whether an agent said that it is wrong, and the user has not confirmed it since."""
     from dreamkeep.memory.insight import CONFIRMED
     from dreamkeep.memory.note import ACTIVE, DOUBTED
 
@@ -414,12 +416,12 @@ def _is_doubted(found: Note) -> bool:
 
 
 def _describe_note(found: Note) -> dict[str, Any]:
-    """With what it is: if it falls with a run that is undone, what the user did to it stays."""
+    """The note with its content: if the run that made it is undone, the user's change to it stays."""
     return {"id": found.id, "kind": found.kind, "project": found.project, "text": found.text}
 
 
 def check_state(found: Note, act: str) -> None:
-    """What has ended is neither edited nor pinned: nobody would see it."""
+    """Refuse to edit or pin a note that has ended: nobody would see it."""
     from dreamkeep.memory.note import ACTIVE, EXPIRED, REJECTED, RETRACTED, SUGGESTED, SUPERSEDED
 
     may_come_back = found.state in (SUGGESTED, RETRACTED, REJECTED, EXPIRED)

@@ -1,4 +1,4 @@
-"""The inbox: what waits for the user, and what he decides. Wiring, no rules."""
+"""The inbox: suggestions that wait for the user, and the user's decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACCEPTED, _REJECTED = "accepted by the user", "rejected by the user"
 
 
 class ReviewDecision(NamedTuple):
-    """What the user decided on one item. `text`: in which words, where he gave others."""
+    """The user's decision on one item. `text`: the new words, if the user changed them."""
 
     item: str
     accept: bool
@@ -65,7 +65,7 @@ def _choose_items(
     edit: tuple[str, str] | None,
     accept_all: str | None,
 ) -> list[ReviewDecision]:
-    """By their whole ids. All are looked up before anything is done."""
+    """The decisions, with full ids. All items are looked up before anything is changed."""
     from dreamkeep.dream.assemble import redacted
     from dreamkeep.dream.consolidate import statements
 

@@ -1,4 +1,4 @@
-"""Tasks: pieces of work, and what was learned in each. Wiring, no rules."""
+"""Tasks: list, open, close, rename and show them."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def task_show(context: KeepContext, task: str) -> dict[str, Any]:
 
 
 def _describe_task(found: dict[str, Any]) -> dict[str, Any]:
-    """With what it is: if it falls with a run that is undone, what the user did to it stays."""
+    """The task with its content: if the run that made it is undone, the user's change to it stays."""
     return {key: found[key] for key in ("id", "title", "project", "sessions", "opened_at")}

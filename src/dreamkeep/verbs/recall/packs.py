@@ -1,4 +1,4 @@
-"""Packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
+"""Packs, what a fresh session should read first, asked for and rendered beforehand."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     #: A session and its last turns, as they look now.
     Stood = tuple[Summary, tuple[TurnView, ...]]
 
-#: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
+#: Packs are rendered for the projects of this many last sessions.
 _SESSIONS = 2_000
 _OF_ONE = 200
 _PROJECTS = 50
-#: Sessions that are told of beside the last one; of how many it is asked when somebody talked in them; and their last turns.
+#: How many sessions a pack mentions besides the last one, among how many they are looked for, and how many of their turns.
 _BEFORE, _LOOKED_AT, _TURNS = 2, 12, 6
 _LAST_MESSAGES = 400
-#: What matches a query, at most.
+#: At most so many matches of a query.
 _MATCHES = {"note": 20, "insight": 8, "message": 6}
-#: So many times as many messages are looked at: most of what a session holds is what tools put out, and no quote.
+#: How many times more messages are looked at: most messages are tool output, which is not quoted.
 _PER_QUOTE = 8
 _LARGEST = 1_000_000
-#: What was rendered by other rules is rendered again.
+#: Packs of another version are rendered again.
 _VERSION = "4"
 _SUBAGENT = "subagent"
 
@@ -83,7 +83,7 @@ def _mask_text(context: KeepContext, text: str) -> str:
 
 
 def _list_standing(context: KeepContext, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[PackLine]:
-    """What holds whatever is asked: notes, and how the last sessions ended."""
+    """What belongs into every pack of a project: notes, and how the last sessions ended."""
     from dreamkeep.recall import pack
 
     return [*pack.note_lines(memory.active_notes(project)), *_list_past_lines(context, store, latest)]
@@ -94,7 +94,7 @@ def _find_latest_in(context: KeepContext, store: Store, project: str) -> list[St
 
 
 def _find_latest(context: KeepContext, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
-    """The last ones that somebody talked in, by when that was: one that was only ended or renamed since is no newer."""
+    """The last sessions by when somebody talked in them: ending or renaming a session does not make it newer."""
     from dreamkeep.session.turns import view_turn
 
     found: list[Stood] = [
@@ -113,7 +113,7 @@ def _list_past_lines(context: KeepContext, store: Store, latest: Sequence[Stood]
 
 
 def _add_ending(context: KeepContext, store: Store, summary: Summary, past: PastSession) -> PastSession:
-    """What was said and done last, from the session's digest."""
+    """Add what was said and done last, from the session's digest."""
     from dreamkeep.session.reading.digest import find_ending
 
     ending = find_ending(store.last_messages(summary.id, _LAST_MESSAGES), summary.cwd)
@@ -137,7 +137,7 @@ def _find_matching(
     task: str,
     asked_last: Collection[tuple[str, str | None]],
 ) -> list[PackLine]:
-    """`asked_last`: turns whose prompts are told anyway. One of them may be just what the asking agent was asked."""
+    """`asked_last`: turns whose prompts are in the pack anyway. One of them may be what the calling agent was just asked."""
     from dreamkeep.recall import pack
 
     words, notes = " ".join(query.split()), memory.notes
@@ -164,8 +164,8 @@ def _find_matching(
 def _search_matches(
     context: KeepContext, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]
 ) -> list[Hit]:
-    """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
-    newest record and not by the clock, so that the same keep gives the same pack."""
+    """What `search` finds in this project. Age is measured from the newest record, not from the clock, so that the same keep
+    always gives the same pack."""
     from dreamkeep.index.searching import Within
     from dreamkeep.recall.pack import is_own_words
     from dreamkeep.recall.query import read_query
@@ -190,15 +190,12 @@ def _search_matches(
 
 
 def render_packs(context: KeepContext, squeezed: Sequence[str] = ()) -> None:
-    """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
-
-    A pack is never worth failing for: what could not be rendered is told, and is next time."""
     from dreamkeep.recall import pack_files
 
     try:
         if not context.exists() or not pack_files.has_readers(context.host, context.root):
             return
-        # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
+        # Before the lock: it may take seconds, and adding a note must not wait for it.
         said = {session: _find_said(context, session) for session in squeezed}
         with pack_files.lock_packs(context.host, context.root):
             context.ask(lambda store: _render_all(context, store, pack_files.PackFolder(context.host, context.root), said))
@@ -207,7 +204,7 @@ def render_packs(context: KeepContext, squeezed: Sequence[str] = ()) -> None:
 
 
 def forget_packs(context: KeepContext) -> None:
-    """None that may hold a word of what was deleted is left; then they are made again."""
+    """Remove all packs, because they may have words of a deleted session, and render them again."""
     from dreamkeep.recall import pack_files
 
     if context.host.stat(f"{context.root}/{pack_files.FOLDER}") is None:
@@ -218,7 +215,7 @@ def forget_packs(context: KeepContext) -> None:
 
 
 def _find_said(context: KeepContext, session: str) -> list[Note]:
-    """What a session said so far, as a dream would note it; and nothing is written."""
+    """What a dream would note of a session so far. Writes nothing."""
     from dreamkeep.dream import unfinished
     from dreamkeep.dream.assemble import RULES, assemble
 
@@ -259,10 +256,10 @@ def _render_all(context: KeepContext, store: Store, folder: PackFolder, squeezed
 
 
 def _make_after_pack(context: KeepContext, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
-    """For a session whose context is compacted: what it said itself comes first; then what every session here is told.
+    """The pack for a session whose context was compacted: its own notes first, then what every session of the project gets.
 
-    What others said, too, may have been deleted since `said` was found: it is taken as it is now, under the lock that a
-    deletion takes."""
+    A note that also rests on other sessions may have been deleted since `said` was found. So it is taken as it is now, under
+    the lock that a deletion takes."""
     from dreamkeep.memory.note import ACTIVE
     from dreamkeep.recall import pack
 
@@ -295,7 +292,7 @@ def _list_wanted(context: KeepContext, store: Store, memory: Memory, sessions: I
 
 
 def _make_mark(context: KeepContext, memory: Memory, project: str, latest: Sequence[Stood]) -> str:
-    """Of what a pack is made: as long as it is the same, the pack is."""
+    """A digest of what a pack is made from: while it stays the same, the pack does."""
     from dreamkeep.memory.insight import digest
 
     shown = memory.active_notes(project)
@@ -307,8 +304,8 @@ def _make_mark(context: KeepContext, memory: Memory, project: str, latest: Seque
 def _list_folders(
     context: KeepContext, project: str, folders: Iterable[str], called: Callable[[str], str]
 ) -> tuple[tuple[str, bool], ...]:
-    """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they
-    are named for. A folder that has become another project's is left out."""
+    """The folders in which sessions of the project start: its repository with all below it, or else the folders themselves.
+    A folder that now belongs to another project is left out."""
     from dreamkeep.capture.projects.project import project_of, repository_of
 
     found: dict[str, bool] = {}
@@ -318,7 +315,7 @@ def _list_folders(
                 root = repository_of(context.host, folder)
                 found[root or folder] = root is not None
         except (OSError, ValueError):
-            continue  # no folder of this machine, or none that we may look at: no session begins there
+            continue  # not a folder of this machine, or we may not look at it: no session starts there
     return tuple(sorted(found.items()))
 
 
@@ -331,10 +328,10 @@ def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
     """The turns whose prompts are told of the last sessions (`pack.past_lines`)."""
     from dreamkeep.session.turns import INTERRUPTED
 
-    told = [
+    shown = [
         (summary, turns[-1]) for n, (summary, turns) in enumerate(latest) if turns and (n == 0 or turns[-1].state == INTERRUPTED)
     ]
-    return {(summary.id, turn.id) for summary, turn in told}
+    return {(summary.id, turn.id) for summary, turn in shown}
 
 
 def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> PastSession:
@@ -359,12 +356,12 @@ def _without_packs(hit: Hit) -> Hit:
 
 
 def _open_memory(store: Store) -> Memory:
-    """Only what is asked of it is read."""
+    """The memory; only what is asked of it is read."""
     from dreamkeep.memory.memory import Memory
 
     return Memory.on_demand(store.memory_row, store.memory_table)
 
 
 def _select_talked(sessions: Iterable[Summary]) -> list[Summary]:
-    """Those in which a user said something; subagents are another one's work."""
+    """The sessions in which a user said something. A subagent's session belongs to another one."""
     return [one for one in sessions if one.turns and not any(kind == _SUBAGENT for kind, _ in one.lineage)]

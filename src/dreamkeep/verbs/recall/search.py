@@ -1,4 +1,4 @@
-"""Search: what was said and learned, found again. Wiring, no rules."""
+"""Search: what was said and learned, found again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dreamkeep.recall.hits import Hit
     from dreamkeep.recall.query import Query
 
-#: Around what is shown, so that a secret is seen whole before it is masked.
+#: Characters around what is shown, so that a secret is complete when it is masked.
 _AROUND = 2_000
 
 

@@ -1,4 +1,4 @@
-"""How alike two texts are in meaning, where an embedder is installed. Search, packs and dreams share this."""
+"""Similarity of texts by meaning, if an embedder is installed. Search, packs and dreams use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.recall.search import Meaning
 
-#: So many texts are embedded on the way when somebody searches: a third of a second. The rest is for `ingest` and `reindex`.
+#: A search embeds so many new texts, which takes a third of a second. The rest is for `ingest` and `reindex`.
 _ON_THE_WAY = 1_000
 
 
@@ -28,7 +28,7 @@ def embed(context: KeepContext, *, most: int = 1 << 60, progress: Callable[[int,
 
 
 def open_meaning(context: KeepContext, store: Store) -> Meaning | None:
-    """What search by meaning needs; None where no embedder is installed."""
+    """What search by meaning needs; None if no embedder is installed."""
     embedder = context.find_embedder()
     if embedder is None:
         return None
@@ -39,7 +39,7 @@ def open_meaning(context: KeepContext, store: Store) -> Meaning | None:
         if store.unembedded_count():
             fill(store, embedder, _ON_THE_WAY)
     except (Busy, NotDurable):
-        pass  # somebody else is at it, or there is no room: what has no vector yet is found by its words
+        pass  # another process does it, or there is no room: texts without a vector are found by their words
     return Meaning(embedder, context.once(Nearest, Nearest))
 
 

@@ -1,4 +1,4 @@
-"""Deleting sessions for good. Wiring, no rules."""
+"""Deleting sessions for good."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def delete_all(context: KeepContext, sessions: Sequence[str]) -> list[Summary]:
     from dreamkeep.verbs.arguments import find_session, pick_one
 
     for text in sessions:
-        pick_one([text], text, "session")  # an empty one is refused before anything is done
+        pick_one([text], text, "session")  # refuse an empty id before anything is done
     if not context.exists() and context.host.stat(f"{context.root}/{SPOOL}") is None:
         raise NotFound("there is no keep", where=context.root, next="If it is elsewhere, name it with --keep.")
-    # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
+    # Look up before draining: any writer, such as the drainer, finishes what a crash left.
     before = {text: half_deleted(context.host, context.root, text) for text in sessions}
     known = {text: _find_known(context, again, text) for text, again in before.items()}
-    drain(context, also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
+    drain(context, also_off=True)  # otherwise its hook calls would stay in the spool for a while
 
     def find(text: str) -> Summary:
         half = known[text]
         id = context.ask(lambda store: find_session(store, text, for_good=True, half=list(half)))
         return (context.ask(lambda store: store.session(id)) or half[id]) if id in half else summary(context, id)
 
-    found = {one.id: one for one in map(find, sessions)}  # who names one twice means it once
+    found = {one.id: one for one in map(find, sessions)}  # naming one twice means it once
     cache = Cache(context.host, context.root)
     for id in found:
         cache.forget_session(id)
@@ -80,7 +80,7 @@ def _delete(context: KeepContext, sessions: Sequence[str]) -> None:
 
 
 def _discard_index(context: KeepContext) -> bool:
-    """On a full disk, to have room for what a deletion writes before it frees any. Whether there was an index."""
+    """Make room on a full disk for what a deletion writes before it frees space. Whether there was an index."""
     from dreamkeep.index import open as index
 
     if context.host.stat(f"{context.root}/{index.FILE}") is None:
@@ -90,8 +90,8 @@ def _discard_index(context: KeepContext) -> bool:
 
 
 def _find_known(context: KeepContext, again: Sequence[str], text: str) -> dict[str, Summary]:
-    """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
-    any more then. `again`: deleted ones, of which nothing is told."""
+    """Summaries of the sessions of that name, before the index follows the journals: afterwards it no longer knows a session
+    whose journal is gone. `again`: unfinished deletions, whose summaries are empty."""
     from dreamkeep.index import build
     from dreamkeep.journal.witness import gone_sessions
     from dreamkeep.session.summary import empty

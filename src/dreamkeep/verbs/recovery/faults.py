@@ -1,4 +1,4 @@
-"""Faults: what is wrong with a keep and the set-up around it, and its repair. Wiring, no rules."""
+"""Faults: what is wrong with a keep and the set-up around it, and its repair."""
 
 from __future__ import annotations
 

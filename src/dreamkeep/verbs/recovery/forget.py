@@ -1,4 +1,4 @@
-"""What was deleted or lost is taken out of the views: the index, the pages, the packs. Wiring, no rules."""
+"""Remove deleted or lost sessions from the views: index, pages and packs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def forget_journal(context: KeepContext, name: str, pages: Collection[str] | Non
 
 
 def forget_journals(context: KeepContext, names: Collection[str], pages: Collection[str] | None = None) -> None:
-    """`pages`: relative to the keep, those that may have lines of them; None: nobody knows, so any may."""
+    """`pages`: the pages that may have lines of them, relative to the keep; None: unknown, so any page may."""
     from dreamkeep.index.open import FILE
     from dreamkeep.journal.places import KEEP
 
@@ -40,7 +40,7 @@ def forget_journals(context: KeepContext, names: Collection[str], pages: Collect
         with store.writing():
             for name in names:
                 store.forget(name)
-            # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
+            # Erasing in the keep's own journal keeps lengths and checksums, so following would not notice it.
             store.forget(KEEP)
 
     if context.host.stat(f"{context.root}/{FILE}") is not None:

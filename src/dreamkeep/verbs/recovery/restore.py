@@ -1,4 +1,4 @@
-"""Restoring: a session goes back to its agent. Wiring, no rules."""
+"""Restoring: a session goes back to its agent."""
 
 from __future__ import annotations
 

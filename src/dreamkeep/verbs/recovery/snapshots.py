@@ -1,4 +1,4 @@
-"""Snapshots: a whole keep as one file, out and in. Wiring, no rules."""
+"""Snapshots: a whole keep as one file, out and in."""
 
 from __future__ import annotations
 
