@@ -25,7 +25,7 @@ def _number(kind: type[int] | type[float], low: float, high: float) -> Check:
             try:
                 value = kind(value)
             except ValueError:
-                pass  # said below, in our words
+                pass  # refused below
         if isinstance(value, bool) or not isinstance(value, (int, kind)) or not low <= value <= high:
             raise ValueError(f"must be a number from {low:g} to {high:g}")
         return kind(value)
@@ -49,7 +49,7 @@ def _text(value: Any) -> str:
 
 
 def _file_name(value: Any) -> str:
-    """Of a file in a folder of ours: it leads nowhere else. Room is left for what it is called while it is written."""
+    """A file name that leads to no other folder. 200 bytes leave room for the suffix that it has while it is written."""
     name = _text(value)
     if name in (".", "..") or any(sign in "/\\" or not sign.isprintable() for sign in name) or len(name.encode()) > 200:
         raise ValueError("must be a file name without a path, of at most 200 bytes")
@@ -77,7 +77,7 @@ def _url(value: Any) -> str:
         found = urlsplit(_text(value))
         sound = found.scheme in ("http", "https") and found.hostname and found.port != 0
     except ValueError:
-        sound = False  # of a bad port; its own words would repeat it
+        sound = False  # a bad port; the exception's own text would repeat it
     if not sound:
         raise ValueError("must be a URL that begins with https:// or http://")
     if found.username is not None or found.query or found.fragment:
@@ -86,7 +86,7 @@ def _url(value: Any) -> str:
 
 
 def _variable(value: Any) -> str:
-    """A variable's name; whoever writes the key itself here is told so, without it being said again."""
+    """The name of a variable. If somebody writes the key itself here, the error does not repeat it."""
     import re
 
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
@@ -95,7 +95,7 @@ def _variable(value: Any) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """In a variable as in a shell, or as in the file: `["program", "--flag"]`."""
+    """A command: as a list, as in keep.toml, or as one text that is split like in a shell."""
     if isinstance(value, str):
         value = _typed(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) and "\0" not in word for word in value):
@@ -114,7 +114,7 @@ def _typed(value: str) -> Any:
 
 
 class Setting(NamedTuple):
-    """`private`: a wrong value is not repeated in the error; it may be a key that was put into the wrong place."""
+    """`private`: an error does not repeat a wrong value, because it may be a key in the wrong place."""
 
     default: Any
     check: Check
@@ -219,7 +219,7 @@ def _from_toml(toml: bytes | None, where: str) -> dict[str, Any]:
 
 
 def _flat(section: str, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """[dream.model] is a table in a table."""
+    """`{"dream.model.url": …}` from nested tables."""
     found = {}
     for key, value in entries.items():
         if isinstance(value, dict):
@@ -258,7 +258,7 @@ def keep_path(given: str | None, environment: Mapping[str, str], platform: str) 
 
 
 def _data_folder(environment: Mapping[str, str], platform: str) -> str:
-    """As `platformdirs` says (a test compares), without its 27 ms of import at every start."""
+    """As `platformdirs` finds it (a test compares them), without its 27 ms of import at every start."""
     home = environment.get("HOME") or os.path.expanduser("~")
     if platform == "darwin":
         return f"{home}/Library/Application Support/dreamkeep"

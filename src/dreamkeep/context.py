@@ -1,4 +1,4 @@
-"""What every verb is given of a keep: where it is, its settings, the way to write, and an index to ask."""
+"""What every verb gets of a keep: where it is, its settings, its journals, and its index."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ INDEX_WAIT_S = 10.0
 
 
 class KeepContext:
-    """One keep, as its verbs see it. Reading creates nothing; `journals` makes the folder."""
+    """One keep as its verbs see it. Reading creates nothing; `journals` makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
         self.root = root
         self.host = host
         self.environment = environment
         _check_folder(host, root)
-        #: Why keep.toml counts for nothing, where somebody goes on without it.
+        #: Why keep.toml is ignored, if `anyway` let the keep open without it.
         self.config_problem = ""
         try:
             self.config = settings.load(_read_toml(host, root), environment, where=f"{root}/keep.toml")
@@ -44,18 +44,18 @@ class KeepContext:
             self.config = settings.load(None, environment)
             self.config_problem = problem.what
         self.ids = Ids(host.now, host.random)
-        #: By the environment; `is_off` also asks the keep.
+        #: Whether the environment turns capture off; `is_off` also looks into the keep.
         self.switched_off = settings.switched_off(environment)
-        #: Surfaces may set these two, to show that something takes time or is not as it should be.
+        #: Surfaces may set these two, to show that work takes time or that something is wrong.
         self.progress: Progress | None = None
         self.warn: Callable[[str], None] = lambda text: None
-        #: Gives the embedder that is installed, if one is.
+        #: Returns the embedder if one is installed.
         self.find_embedder: Callable[[], Embedder | None] = _find_installed_embedder
-        #: Finishes deletions that were interrupted. Whoever wires the verbs sets it.
+        #: Finishes deletions that were interrupted. `Keep` sets it.
         self.finish_deletions: Callable[[], None] = lambda: None
         #: What the last `ingest` corrected of projects.
         self.corrected: Sequence[dict[str, str]] = ()
-        #: Journals that the index could not read when it was followed last.
+        #: Journals that could not be read when the index was last updated.
         self.strays: tuple[str, ...] = ()
         self._making = threading.RLock()
         self._journals: JournalWriters | None = None
@@ -83,10 +83,10 @@ class KeepContext:
         try:
             return self.switched_off or self.host.stat(f"{self.root}/OFF") is not None
         except OSError:
-            return True  # something of that name is there
+            return True  # something with that name is there
 
     def find_home(self, home: str | os.PathLike[str] | None) -> tuple[str, Mapping[str, str]]:
-        """A home that is named is looked at as it is; the user's own also where the environment says."""
+        """The home folder to look in, and the environment that names further places. A named home has none."""
         if home is not None:
             return os.path.abspath(os.path.expanduser(os.fspath(home))), {}
         return os.path.expanduser("~"), self.environment
@@ -94,21 +94,21 @@ class KeepContext:
     # -- writing
 
     def journals(self) -> JournalWriters:
-        """The way to write; makes the keep when there is none, and refuses one of a newer format."""
+        """The journals, to write to. Makes the keep if there is none, and refuses one of a newer format."""
         with self._making:
             if self._journals is None:
                 from dreamkeep.journal.writers import JournalWriters
 
                 journals = JournalWriters(self.host, self.root, self.ids, mask=self.event_mask())
                 if journals.writer("").carried("created") is None:
-                    # The cursor makes it once only, also when many processes open a new keep at the same time.
+                    # The cursor keeps it unique, even if many processes open a new keep at the same time.
                     journals.say("", Kind.KEEP_CREATED, {"keep": self.ids.new()}, {"created": 1})
                 self._journals = journals
                 self._finish_waiting_deletions()
             return self._journals
 
     def settle_deletions(self) -> None:
-        """For verbs that may write without a word to a journal: a deletion that was interrupted comes before that, too."""
+        """Finish interrupted deletions. For verbs that write but may never call `journals`."""
         if self._has_waiting_deletions():
             self.journals()
 
@@ -121,11 +121,11 @@ class KeepContext:
             if self._has_waiting_deletions():
                 self.finish_deletions()
         except (DreamkeepError, OSError) as problem:
-            # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
+            # `doctor` reports it, and it is tried again. Other sessions must still be recorded.
             self.warn(f"A deletion that was interrupted can't be finished: {problem}")
 
     def event_mask(self) -> Callable[[Event], Event] | None:
-        """Takes secrets out of an event before it is journaled; None where the settings do not ask for that."""
+        """Removes secrets from an event before it is journaled; None if the settings do not ask for that."""
         if not self.config["capture.redact_raw"]:
             return None
         from dreamkeep.capture.sources.masked import mask_event
@@ -146,7 +146,8 @@ class KeepContext:
     # -- the index
 
     def ask(self, act: Callable[[Store], T]) -> T:
-        """Let `act` ask the index, up to date with the journal. Reading must not need writing: if it can't be, memory does."""
+        """Let `act` ask an up-to-date index. If the index can't be written, one in memory answers: reading must not need
+        writing."""
         if not self.exists():
             return self._ask_in_ram(act)
         try:
@@ -167,7 +168,7 @@ class KeepContext:
             return self.ask(act)
 
     def look(self, act: Callable[[Store], T]) -> T:
-        """As `ask`, and nothing is written: by the index as it lies there if it is up to date, else by one in memory."""
+        """As `ask`, but write nothing: use the index file if it is up to date, or else one in memory."""
         from dreamkeep.index import build
         from dreamkeep.index import open as index
         from dreamkeep.index.sqlite_errors import STRANGE, Unusable
@@ -182,15 +183,15 @@ class KeepContext:
         return found[0] if found else self._ask_in_ram(act)
 
     def with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
-        """The index file itself. One that is damaged or of another version is rebuilt first. A flipped bit may show only in what
-        `act` makes of an answer: whatever that raises is believed when it is raised over a new index, too."""
+        """Let `act` use the index file. A damaged one, or one of another version, is rebuilt first. Damage may show only when
+        `act` uses an answer, so an error of `act` is believed only if a new index leads to it, too."""
         from dreamkeep.index import open as index
         from dreamkeep.index.sqlite_errors import STRANGE, Unusable
 
         try:
             return self._open_index(act, follow)
         except UnicodeEncodeError:
-            raise  # what was asked for, not what was answered
+            raise  # the question is at fault, not the index
         except (Unusable, *STRANGE):
             index.discard(self.host, self.root, wait_s=INDEX_WAIT_S)
             return self._open_index(act, follow)
@@ -205,7 +206,7 @@ class KeepContext:
             return act(store)
 
     def _ask_in_ram(self, act: Callable[[Store], T]) -> T:
-        """A keep that is not there yet, or that we may only read: nothing is written for an answer."""
+        """Answer from an index in memory: for a keep that does not exist yet, or that we may only read."""
         from dreamkeep.index import build
         from dreamkeep.index.sqlite import SqliteStore
 
@@ -221,7 +222,7 @@ class KeepContext:
     # -- what is remembered
 
     def load_memory(self, *tables: str) -> Memory:
-        """What is remembered; only these tables of it, if some are named."""
+        """The memory (notes, insights, tasks …); only the named tables, if any are named."""
         from dreamkeep.index import build
         from dreamkeep.memory.memory import Memory
 
@@ -233,7 +234,7 @@ class KeepContext:
         return self.glance(load)
 
     def ask_memory(self, act: Callable[[Memory], T]) -> T:
-        """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
+        """Ask the memory; only what `act` asks for is read. An error of `act` itself does not count as a damaged index."""
         from dreamkeep.index import build
         from dreamkeep.index.sqlite_errors import Unusable
         from dreamkeep.memory.memory import Memory

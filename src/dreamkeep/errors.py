@@ -24,7 +24,7 @@ import errno
 
 
 class DreamkeepError(Exception):
-    """what happened, where, and what to do next."""
+    """Says what happened, where, and what to do next."""
 
     exit_code = 3
 
@@ -95,20 +95,20 @@ class NewerFormat(Failed):
 class NoAnswer(Failed):
     #: What was spent until then (`dreamkeep.dream.backends.api.Usage`), where somebody counts it.
     usage: object = None
-    #: Nobody answers, whatever is asked: no session is to blame, and none need be asked about until that is mended.
+    #: The model answers no request at all: no session is to blame, and asking about others is useless until that is fixed.
     nobody: bool = False
 
 
 class Unanswered(NoAnswer):
-    """Somebody may answer it later: the session waits, and nobody is to blame."""
+    """The request may be answered later: the session waits, and this is no failure."""
 
 
 class OverBudget(Failed):
     #: As NoAnswer's.
     usage: object = None
-    #: All that a run may spend is not enough for this: the next run would end the same way.
+    #: Even the whole budget of a run is not enough: the next run would end the same way.
     never: bool = False
-    #: It is the limit of a day that is reached: tomorrow there is room.
+    #: The limit of a day is reached: tomorrow there is room again.
     today: bool = False
 
 
@@ -121,7 +121,7 @@ _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def cannot_read(problem: OSError, where: str) -> Failed:
-    """Reading was refused: nothing is lost, and nothing is known."""
+    """The error for a read that failed. Nothing is lost."""
     return Failed(
         f"can't be read ({problem.strerror or type(problem).__name__})",
         where=str(problem.filename or where),
@@ -130,7 +130,7 @@ def cannot_read(problem: OSError, where: str) -> Failed:
 
 
 def from_os(problem: OSError, doing: str, where: str) -> NotDurable:
-    """Name what the operating system refused: the caller was promised durability and does not get it."""
+    """The error for a write that the operating system refused: the promised durability can't be kept."""
     reason = problem.strerror or type(problem).__name__
     if problem.errno in _FULL:
         return NoSpace(

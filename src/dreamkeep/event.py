@@ -18,12 +18,12 @@ Carry = Mapping[str, "int | str"]
 
 
 class RawChunk(dict[str, Any]):
-    """A body that is JSON bytes already, to be written as they are. Whoever makes one vouches for them: one line, strict JSON."""
+    """A body that is already JSON bytes and is written as it is. Its maker guarantees that it is one line of strict JSON."""
 
     def __init__(self, raw: bytes, texts: Sequence[int] = ()) -> None:
         super().__init__()
         self.raw = raw
-        #: Which of the lines in it (session/raw.py) are no JSON objects.
+        #: Which lines in it (session/raw.py) are not JSON objects.
         self.texts = texts
 
 
@@ -56,7 +56,7 @@ class Kind:
     ITEMS_POPPED = "items.popped"
     ITEMS_CLEARED = "items.cleared"
     RUN_OVER = "run.over"
-    #: Said by a repair: nothing will end that compaction any more.
+    #: Added by a repair: nothing will end that compaction any more.
     COMPACTION_CLOSED = "compaction.closed"
     # What was captured raw (session/raw.py).
     SOURCE_OPENED = "source.opened"
@@ -120,7 +120,7 @@ class Event(NamedTuple):
 
 
 def text_in(body: Body, key: str, default: str | None = None) -> str:
-    """A text of a body; what is missing or no text is an error of whoever wrote it, to be told apart by the caller."""
+    """A text of a body. A missing value raises KeyError, another type TypeError: the caller decides what that means."""
     value = body[key] if default is None else (body.get(key) or default)
     if not isinstance(value, str):
         raise TypeError(f"{key} is not a string")
@@ -136,7 +136,7 @@ class Ids:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """A child must not go on with its parent's chance."""
+        """A forked child must not reuse its parent's random bytes."""
         self._lock = threading.Lock()
         self._tick = 0
         self._tails: list[str] = []
@@ -150,7 +150,7 @@ class Ids:
             self._tick = tick
             tail = (self._tails or self._more_tails()).pop()
         head = f"{tick:015x}"
-        # The variant leaves two of the four bits of its digit to chance; a constant there costs nothing that matters.
+        # The variant leaves two bits of its digit free; a constant there costs nothing that matters.
         return f"{head[:8]}-{head[8:12]}-7{head[12:]}-8{tail[:3]}-{tail[3:]}"
 
     def _more_tails(self) -> list[str]:
@@ -165,8 +165,8 @@ _FIRST_NS, _LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9 - 1
 
 
 def rfc3339(ns: int) -> str:
-    """UTC with microseconds: fixed width, so that text order is time order. A clock that says an impossible year gets the first
-    or the last possible moment."""
+    """UTC with microseconds, in a fixed width, so that text order is time order. An impossible year gives the first or the
+    last possible moment."""
     global _second
     ns = min(max(ns, _FIRST_NS), _LAST_NS)
     second, rest = divmod(ns, 1_000_000_000)
@@ -204,7 +204,7 @@ def _armoured(body: Body) -> bytes:
 
 
 def _dumps(value: object) -> bytes:
-    """orjson's, loaded when first needed, and from then on without this detour."""
+    """orjson's `dumps`. The first call loads it and replaces this function."""
     global _dumps
     from orjson import dumps as _dumps
 
@@ -295,7 +295,7 @@ def readable_size(count: int) -> str:
 
 
 def printable(text: str) -> str:
-    """No escape sequences, no bells, no moving cursor: what was captured is shown, never obeyed."""
+    """The text with control characters escaped: a terminal shows what was captured and never obeys it."""
     return "".join(
         c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text
     )

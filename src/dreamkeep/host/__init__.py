@@ -56,8 +56,8 @@ class FolderEntry(NamedTuple):
     error: str = ""
 
 
-#: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
-#: there are thousands.
+#: How a file looked: its path, size, time (ns) and inode. An inode of 0 means a folder, of which only the time counts. A plain
+#: tuple, because there are thousands.
 Look = tuple[str, int, int, int]
 
 
@@ -87,8 +87,8 @@ class Host(Protocol):
         """Names with their stats, in the order of names: for looking through many files at once."""
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
-        """Of these paths in the folder those that look other now, are links, can't be looked at, or that their owner may not
-        read."""
+        """Those of these paths in the folder that look different now, are links, can't be examined, or are unreadable for their
+        owner."""
 
     def make_folder(self, path: str) -> bool:
         """False when it was there already."""
@@ -113,7 +113,7 @@ class Host(Protocol):
         """How many this process may have open."""
 
     def open_stream(self, path: str) -> BinaryIO:
-        """To read through, from the beginning or from where one seeks to."""
+        """A stream to read from the start, or from any place after a seek."""
 
     # open files
     def open_read(self, path: str) -> int: ...
@@ -125,7 +125,7 @@ class Host(Protocol):
         """As `open_append`, but create-or-fail."""
 
     def open_lock(self, path: str) -> int:
-        """Opens or creates a file that is only there to be locked."""
+        """Opens or creates a file that exists only to be locked."""
 
     def close(self, handle: int) -> None: ...
 
@@ -156,10 +156,8 @@ class Host(Protocol):
     def set_mode(self, path: str, mode: int) -> None: ...
 
     def start(self, words: Sequence[str], log: str, *, gentle: bool = False) -> None:
-        """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`.
-
-        `gentle`: everybody else comes first.
-        """
+        """Start another program in a session of its own, and don't wait for it. Its stderr goes to the file `log`. `gentle`: with
+        a low priority."""
 
     # locks that die with their process
     def try_lock(self, handle: int, *, shared: bool = False) -> bool: ...
@@ -188,7 +186,7 @@ def _name(entry: FolderEntry) -> str:
     return entry.name
 
 
-#: Of an entry that is gone meanwhile, or a link to nothing or to itself.
+#: Errors for an entry that is gone meanwhile, or a link to nothing or to itself.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -203,7 +201,7 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-#: Programs that nobody waits for. Who ended stays in the machine's list until we ask: a watcher lives for weeks.
+#: Programs that nobody waits for. One that ended stays a zombie until we ask for it, and a watcher runs for weeks.
 _started: list[int] = []
 
 
@@ -234,7 +232,7 @@ class RealHost:
             return sorted(map(_entry, found), key=_name)
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
-        # Nothing but system calls and comparing: of thousands of files a Stat each would take longer than asking for it.
+        # Only system calls and comparisons: for thousands of files, making a Stat of each would take longer than the calls.
         stat, found = os.stat, []
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -365,7 +363,7 @@ class RealHost:
         return stream
 
     def open_read(self, path: str) -> int:
-        # Not to wait for whoever might write into a pipe; of a file it means nothing.
+        # Without waiting for a writer if it is a pipe; for a file it has no effect.
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def open_append(self, path: str) -> int:
@@ -404,7 +402,7 @@ class RealHost:
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
-    """By the longest mount point above `path`; of two mounts on one point the later one counts."""
+    """The kind of the mount with the longest mount point above `path`; of two on one point the later one counts."""
     best, kind = -1, ""
     for line in mountinfo.splitlines():
         fields = line.split(" ")
@@ -421,7 +419,7 @@ _LONGEST_PAUSE_S = 0.02
 
 
 def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = False) -> None:
-    """Wait for a lock, but not for ever: its holder may have been stopped in the middle."""
+    """Wait for a lock, but not for ever: its holder may be stopped."""
     if host.try_lock(handle, shared=shared):
         return
     pause = _FIRST_PAUSE_S
@@ -440,7 +438,7 @@ def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = F
 
 @contextmanager
 def exclusive_lock(host: Host, path: str, *, wait_s: float) -> Iterator[None]:
-    """While nobody else holds this lock file, which is made if it is not there."""
+    """Hold this lock file alone. It is created if it is missing."""
     make_folders(host, os.path.dirname(path))
     handle = host.open_lock(path)
     try:
@@ -465,11 +463,11 @@ def make_folders(host: Host, path: str) -> None:
 
 
 def _sync_name(host: Host, folder: str) -> None:
-    """Whoever made this folder may have died, or met a failing disk, before its name was durable."""
+    """Sync the name of a folder: its maker may have died, or its disk failed, before the name was durable."""
     try:
         host.sync_folder(os.path.dirname(folder) or ".")
     except PermissionError:
-        pass  # we may not read what it lies in, so it was not made by us
+        pass  # we may not read the folder above, so we did not make this one
 
 
 def write_all(host: Host, handle: int, data: bytes) -> None:
@@ -483,7 +481,7 @@ def write_all(host: Host, handle: int, data: bytes) -> None:
 
 
 def write_new(host: Host, path: str, blocks: Iterable[bytes], *, like: str | None = None) -> None:
-    """A file that is durable but for its name, with the mode of `like`. Of one that fails nothing is left."""
+    """Write a file that is durable except for its name, with the mode of `like`. On failure nothing is left."""
     handle = host.create(path)
     try:
         for block in blocks:
@@ -499,7 +497,7 @@ def write_new(host: Host, path: str, blocks: Iterable[bytes], *, like: str | Non
 
 
 def staged(host: Host, path: str, blocks: Iterable[bytes]) -> str:
-    """A durable file under a name nobody else has, beside where it will go."""
+    """Write a durable file under a unique name beside `path`. Returns that name."""
     temp = f"{path}.{host.random(8).hex()}.tmp"
     write_new(host, temp, blocks)
     return temp
@@ -513,12 +511,12 @@ def replace_file(host: Host, path: str, data: bytes) -> None:
 
 
 def publish_file(host: Host, path: str, data: bytes) -> bool:
-    """As `publish_blocks`."""
+    """As `publish_blocks`, for a small file."""
     return publish_blocks(host, path, [data])
 
 
 def publish_blocks(host: Host, path: str, blocks: Iterable[bytes]) -> bool:
-    """Create-or-fail: False when something `appeared` there meanwhile, which is left alone."""
+    """Create-or-fail. False if something appeared at `path` meanwhile; that is left alone."""
     temp = staged(host, path, blocks)
     try:
         host.link(temp, path)
@@ -532,7 +530,7 @@ def publish_blocks(host: Host, path: str, blocks: Iterable[bytes]) -> bool:
 
 
 def remove_tree(host: Host, folder: str) -> None:
-    """A folder of ours with all that is in it; a link goes, and what it leads to stays."""
+    """Remove a folder of ours with everything in it. A link is removed, its target stays."""
     at = host.link_stat(folder)
     if at is None:
         return
@@ -548,7 +546,7 @@ def remove_tree(host: Host, folder: str) -> None:
 
 
 def read_file(host: Host, path: str) -> bytes:
-    """All of a small file of ours."""
+    """The bytes of a small file."""
     handle = host.open_read(path)
     try:
         return host.read(handle, host.end(handle), 0)

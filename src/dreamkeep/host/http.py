@@ -64,12 +64,12 @@ def _asked(
 ) -> HttpReply | Lost:
     connection, target, more = _connection(url, timeout_s, environment)
     expired = threading.Event()
-    #: Kept by us: a connection forgets its line when a reply says that it is the last one, long before that reply is read.
+    #: Kept here because a connection forgets its socket when a reply says that it is the last one, long before it is read.
     lines: list[socket.socket] = []
 
     def hang_up() -> None:
         expired.set()
-        # Wakes whoever waits in a read; closing would not.
+        # Wakes a thread that waits in a read; closing would not.
         for line in lines or [connection.sock]:
             try:
                 if line is not None:
@@ -85,7 +85,7 @@ def _asked(
         connection.connect()
         lines.append(connection.sock)
         if expired.is_set():
-            return Lost("time-out")  # whoever hung up may not have seen the line
+            return Lost("time-out")  # hang_up may have run before the socket was listed
         sent = True
         connection.request(method, target, body, {**headers, **more, "Connection": "close"})
         reply = connection.getresponse()
@@ -115,7 +115,7 @@ def _received(reply: http.client.HTTPResponse, most: int) -> bytes | Lost:
     while True:
         piece = reply.read(_PIECE)
         if unpack is not None:
-            # As much as may be kept and one more: a few bytes may stand for gigabytes.
+            # At most one byte more than allowed: a few compressed bytes may expand to gigabytes.
             try:
                 piece = unpack.decompress(piece, most - size + 1) if piece else b""
             except zlib.error:
@@ -126,7 +126,7 @@ def _received(reply: http.client.HTTPResponse, most: int) -> bytes | Lost:
         size += len(piece)
         if size > most:
             return Lost("too long")
-    # Asked for by pieces, the library does not say that the rest never came.
+    # When read in pieces, http.client does not report that the rest never came.
     if reply.length or (unpack is not None and not unpack.eof):
         return Lost("cut off", "incomplete")
     return b"".join(pieces)
@@ -135,7 +135,7 @@ def _received(reply: http.client.HTTPResponse, most: int) -> bytes | Lost:
 def _connection(
     url: str, timeout_s: float, environment: Mapping[str, str]
 ) -> tuple[http.client.HTTPConnection, str, Mapping[str, str]]:
-    """The connection, what to ask for on it, and headers for a proxy."""
+    """The connection, the request target, and headers for a proxy."""
     parts = urlsplit(url)
     host, target = parts.hostname or "", parts.path or "/"
     secure = parts.scheme == "https"
@@ -164,7 +164,7 @@ def _proxy(scheme: str, host: str, environment: Mapping[str, str]) -> tuple[tupl
         return None
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if parts.scheme not in ("http", "https"):
-        return None  # SOCKS and the like are not spoken here
+        return None  # SOCKS and others are not supported
     headers = {}
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
@@ -178,12 +178,12 @@ def _excepted(host: str, listed: str) -> bool:
 
 
 def local(host: str) -> bool:
-    """This machine."""
+    """Whether a host name means this machine."""
     return host == "localhost" or host.endswith(".localhost") or host == "::1" or host.startswith("127.")
 
 
 def near(host: str) -> bool:
-    """This machine or this network: where plain http is bearable."""
+    """Whether a host is this machine or in this network, where plain http is acceptable."""
     import ipaddress
 
     try:

@@ -1,4 +1,4 @@
-"""What belongs to one process and ends with it: locks that prove somebody lives, and what a forked child must not inherit."""
+"""What belongs to one process: locks that prove that it lives, and state that a forked child must not inherit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _forkable: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def notice_forks(thing: Forkable) -> None:
-    """In every forked child `thing.after_fork()` is called: locks, handles and chance are copies there, not its own."""
+    """Call `thing.after_fork()` in every forked child: its locks, handles and random bytes are copies of the parent's."""
     _forkable.add(thing)
 
 
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class HeldLock:
-    """A lock file held by this process until `release`: proof of life that needs no clock and no pid."""
+    """A lock file held by this process until `release`. It proves that the process lives, without a clock or a pid."""
 
     def __init__(self, host: Host, path: str, handle: int) -> None:
         self._host = host
@@ -44,19 +44,19 @@ class HeldLock:
             try:
                 self._host.remove(self.path)
             except OSError:
-                pass  # closing gives the lock back; the name is swept by the next owner
+                pass  # closing releases the lock; the next owner sweeps the name
             finally:
                 self._host.close(handle)
 
     def forget(self) -> None:
-        """In a forked child: let go of the copy without ending the parent's ownership."""
+        """In a forked child: close the copy without ending the parent's ownership."""
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
             self._host.close(handle)
 
 
 def hold(host: Host, name: Callable[[], str]) -> HeldLock:
-    """Create a lock file under a fresh name and lock it; a sweeper that got in between only costs a retry."""
+    """Create a lock file under a fresh name and lock it. A sweeper in between only costs a retry."""
     while True:
         path = name()
         handle = host.create(path)
@@ -72,9 +72,9 @@ def is_held(host: Host, path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # can't be told; that somebody is gone is a conclusion we don't draw from a failure
+        return True  # unknown: a failure is no proof that the owner is gone
     try:
-        # Shared, so that two who ask at the same time don't take each other for the owner.
+        # Shared, so that two processes that ask at the same time don't take each other for the owner.
         return not host.try_lock(handle, shared=True)
     finally:
         host.close(handle)
@@ -87,11 +87,11 @@ def sweep(host: Host, folder: str) -> None:
         try:
             handle = host.open_read(path)
         except OSError:
-            continue  # another sweeper was faster, or it is not ours to look at
+            continue  # another sweeper was faster, or we may not read it
         try:
             if host.try_lock(handle):
                 host.remove(path)
         except OSError:
-            pass  # likewise; or it can't be removed, which harms nobody
+            pass  # likewise; or it can't be removed, which does no harm
         finally:
             host.close(handle)

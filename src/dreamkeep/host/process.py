@@ -1,8 +1,8 @@
-"""Part of the door: another program, its words in, its answer out, and its end.
+"""Part of the door: runs another program with an input, and returns its output.
 
-It runs in a process group of its own. When its time is over, when it says too much, and also when it has ended and left children
-behind, the whole group is killed. (A child that makes a session of its own gets away; nothing portable can hold it. It can't
-hold us up either: whoever still has our pipe is not waited for.)
+It runs in a process group of its own. The whole group is killed when its time is over, when its output is too long, and also
+when it has ended and left children behind. (A child that starts its own session escapes; nothing portable prevents that. It
+can't block us either: we don't wait for processes that still hold our pipe.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ERRORS = 4096
 
 
 class ProcessResult(NamedTuple):
-    """`why` "": it ended by itself; else "time-out" or "too long", and then the rest says little. `errors`: the end of stderr."""
+    """`why` is "" if the program ended by itself, or else "time-out" or "too long". `errors`: the end of stderr."""
 
     code: int
     out: bytes
@@ -54,7 +54,7 @@ def run(
 
 
 class _Talk:
-    """Writes and reads as each side is ready, so that neither waits for the other for ever."""
+    """Writes and reads whenever a pipe is ready, so that neither side waits for the other for ever."""
 
     def __init__(self, process: subprocess.Popen[bytes], said: bytes, most: int) -> None:
         self._process, self._left, self._most = process, memoryview(said), most
@@ -84,7 +84,7 @@ class _Talk:
                     self._step(key.fileobj)
                 if len(self.out) > self._most:
                     return "too long"
-            while not _has_ended(self._process):  # it closed its pipes and goes on
+            while not _has_ended(self._process):  # it closed its pipes but still runs
                 if time.monotonic() >= deadline:
                     return "time-out"
                 time.sleep(0.01)
@@ -109,7 +109,7 @@ class _Talk:
         except BlockingIOError:
             return
         except OSError:
-            self._left = self._left[:0]  # it does not want to hear more; perhaps it answers all the same
+            self._left = self._left[:0]  # it reads no more, but may still answer
         if not self._left:
             self._ready.unregister(stream)
             stream.close()
@@ -126,7 +126,7 @@ class _Talk:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    # Seen, not reaped: its number stays its own until the group was killed.
+    # Without reaping it: its pid must not be reused before the group is killed.
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -135,7 +135,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         try:
             os.killpg(process.pid, number)
         except (ProcessLookupError, PermissionError):
-            break  # nobody is left (macOS says so of a group of dead ones)
+            break  # nobody is left (macOS reports a group of zombies so)
         until = time.monotonic() + _GRACE_S
         while number == signal.SIGTERM and not _has_ended(process) and time.monotonic() < until:
             time.sleep(0.01)
@@ -145,4 +145,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             try:
                 stream.close()
             except OSError:
-                pass  # words that nobody wanted
+                pass  # unread input

@@ -18,12 +18,12 @@ from dreamkeep.surfaces.cli import text
 from dreamkeep.surfaces.cli.parser import VERBS, parser
 from dreamkeep.verbs.standalone import run_hook, run_untapped
 
-#: These do it themselves, or must not be followed by anything: an audit writes nothing.
+#: These drain themselves, or must not write anything afterwards, such as an audit.
 _NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "audit", "repair"))
-#: What one runs when things are broken works also where the settings are.
+#: These must work even if keep.toml is broken.
 _ANYWAY = frozenset(("audit", "repair"))
 _RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit", "again", "since")
-#: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
+#: Options that only some acts of a verb use: their name in the parser, and the flag as it is typed.
 _TYPED = {
     **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state", "to")},
     "imported": "--import",
@@ -93,7 +93,7 @@ def find_project(keep: Keep, arguments: Namespace) -> str | None:
 
 
 def check_used(arguments: Namespace) -> None:
-    """Who types something expects something of it: what would be left out is refused before anything is done."""
+    """Refuse an option that this act would ignore, before anything is done."""
     uses = _USES[arguments.verb][arguments.act or ""]
     for name, flag in _TYPED.items():
         given = getattr(arguments, name, None)
@@ -115,7 +115,7 @@ def tapped_command(arguments: Namespace) -> list[str]:
 
 
 def _open_keep(arguments: Namespace) -> AbstractContextManager[Keep | None]:
-    """The keep; for `tap` None when it can't be opened: an agent must start whatever is wrong with our folder."""
+    """The keep. For `tap`, None if it can't be opened: the agent must start whatever is wrong with our folder."""
     try:
         return Keep.open(arguments.keep, anyway=arguments.verb in _ANYWAY)
     except DreamkeepError as problem:

@@ -104,7 +104,7 @@ def _describe_imported(made: dict[str, Any]) -> str:
 
 
 def _describe_report(made: dict[str, Any], named: bool = False) -> str:
-    """`named`: only of sessions that were asked for by name."""
+    """`named`: whether the sessions were named by the user."""
     return "\n".join(
         [*_describe_hand_edits(made), *_describe_shelved(made), _describe_run(made, named), *_describe_unwritten(made)]
     )
@@ -124,7 +124,7 @@ def _count_left_out(one: dict[str, Any]) -> str:
 
 
 def _describe_unwritten(made: dict[str, Any]) -> list[str]:
-    """Also of a report that was kept: anybody may have written it."""
+    """Pages that were not written. A stored report may have any form, because anybody may have written it."""
     pages = made.get("pages")
     found = [one for one in pages if isinstance(one, dict) and one.get("problem")] if isinstance(pages, list) else []
     return [f"Not written: {text.line(str(one.get('path', '')))}: {text.line(str(one['problem']))}" for one in found]
@@ -178,14 +178,14 @@ def _undo_hint(made: dict[str, Any]) -> str:
 
 
 def _count_suggestions(notes: dict[str, int]) -> list[str]:
-    """What became of suggestions, where something did."""
+    """What became of suggestions, if anything did."""
     new, over = notes.get("suggested", 0), notes.get("expired", 0)
     told = [f"{new} new"] * bool(new) + [f"{over} expired"] * bool(over)
     return [f"Inbox: {', '.join(told)}. Decide with: dreamkeep review"] if told else []
 
 
 def _describe_shelved(made: dict[str, Any]) -> list[str]:
-    """Of the one run that put notes of an earlier version into the inbox."""
+    """The one run that moves notes of an earlier version to the inbox."""
     found = made.get("shelved")
     if not found:
         return []
@@ -214,7 +214,7 @@ def _page_diff(one: dict[str, Any]) -> list[str]:
     if one["problem"]:
         return [f"{text.line(one['path'])} would not be written: {text.line(one['problem'])}"]
     first = f" (after applying {text.counted(one['edits'], 'hand edit')})" if one["edits"] else ""
-    # Without what names the two sides: there is but one file.
+    # Without the two lines that name the files: both are this page.
     return [f"{text.line(one['path'])}{first}:", *(f"  {text.line(row)}" for row in one["diff"].splitlines()[2:])]
 
 
@@ -284,7 +284,7 @@ def describe_why(found: dict[str, Any]) -> str:
 
 
 def _describe_author(quote: dict[str, Any]) -> str:
-    """Who said it, and how it came there, as far as that is known."""
+    """The author and origin of a quote, as far as they are known."""
     known = [str(quote[key]) for key in ("author", "origin") if quote.get(key)]
     return f" ({text.line(', '.join(dict.fromkeys(known)))})" if known else ""
 

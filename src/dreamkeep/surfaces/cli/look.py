@@ -27,7 +27,7 @@ class TerminalLook(NamedTuple):
 
 
 def of(stream: TextIO) -> TerminalLook:
-    """Asked each time: a tour puts another stream in the place of stdout."""
+    """The look of a stream now: a tour replaces stdout while it runs."""
     terminal = stream.isatty()
     return decide(terminal, os.environ, _columns(stream) if terminal else 0)
 
@@ -42,7 +42,7 @@ def decide(terminal: bool, environment: Mapping[str, str], columns: int) -> Term
 
 
 def moves(stream: TextIO) -> bool:
-    """Whether a line may be written over: for what counts up."""
+    """Whether a progress line can be overwritten."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -58,14 +58,14 @@ def paint(text: str, colour: str) -> str:
 
 
 def terminal_text(said: str, *, colours: bool) -> str:
-    """What may be printed: no control characters but line feeds, tabs and (if there are any) our own colours."""
+    """The text without control characters, except line feeds, tabs and, with `colours`, our own colours."""
     if not colours:
         return "\n".join(line if line.isprintable() else printable(line) for line in said.split("\n"))
     return "".join(piece if _OURS.fullmatch(piece) else printable(piece) for piece in _OURS.split(said))
 
 
 def cells(text: str) -> int:
-    """How much room it takes: some scripts' signs take two cells, marks above others none."""
+    """How many cells the text takes: some scripts' characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(_cell(c) for c in text)
@@ -80,7 +80,7 @@ def _cell(c: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """As much of it as there is room for; that something is missing is shown."""
+    """As much of the text as there is room for, with … if something is missing."""
     if cells(text) <= room:
         return text
     used, kept = 1, []

@@ -22,7 +22,7 @@ def notes(keep: Keep, arguments: Namespace) -> VerbAnswer:
 
 
 def _explain_no_notes(keep: Keep, arguments: Namespace, project: str | None) -> str:
-    """That none is shown does not mean that there is none."""
+    """Why no note is listed: none matches may not mean that there are none."""
     if unknown := _explain_unknown_project(keep, project):
         return unknown
     others = [one for one in keep.notes(state=None, project=project) if arguments.kind in (None, one["kind"])]
@@ -36,7 +36,7 @@ def _explain_no_notes(keep: Keep, arguments: Namespace, project: str | None) -> 
 
 
 def _explain_unknown_project(keep: Keep, project: str | None) -> str:
-    """ "" for a project that something is known of, and for none."""
+    """A message if nothing is known of this project; "" otherwise, and if no project was named."""
     if not project or keep.sessions(project=project, limit=1) or keep.tasks(project=project):
         return ""
     if keep.notes(state=None, project=project):

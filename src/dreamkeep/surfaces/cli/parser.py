@@ -16,15 +16,15 @@ python:chat-42, the agent's own id, or any unique prefix of either."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Of a fixed width: argparse asks for the terminal's each time an argument is added, and loads shutil for that."""
+    """Has a fixed width: argparse would ask for the terminal's whenever an argument is added, and load shutil for that."""
 
     def __init__(self, prog: str, width: int = 100) -> None:
         super().__init__(prog, width=width)
 
 
 class _Parser(argparse.ArgumentParser):
-    """What stands below the options (manual.py), and how wide the terminal is, is found when help is asked for: the parser is
-    made at every start."""
+    """Loads the manual (manual.py) and asks for the terminal's width only when help is asked for: a parser is made at every
+    start."""
 
     def format_help(self) -> str:
         from dreamkeep.surfaces.cli import manual
@@ -36,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """As every other error of ours: whoever asked for JSON gets that, too."""
+        """Raise our own error, so that --json gives JSON for it, too."""
         from dreamkeep.errors import BadUsage
 
         self.print_usage(sys.stderr)
@@ -44,14 +44,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
-    """These may stand before the verb or after it; the verb's own must not undo what stood before."""
+    """Options that may stand before or after the verb. The verb's defaults must not undo what stood before it."""
     parser.add_argument("--keep", metavar="PATH", default=keep, help="the folder that dreamkeep stores everything in")
     parser.add_argument("--json", action="store_true", default=json, help="print one JSON document on stdout")
     return parser
 
 
 def named(words: Sequence[str]) -> str:
-    """The verb that was typed, if one was: to build the parser of that one only."""
+    """The verb that was typed, or "": then only its parser needs to be built."""
     rest = iter(words)
     for word in rest:
         if word == "--keep":
@@ -76,7 +76,7 @@ class Verb(NamedTuple):
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
-    """`only`: the one verb whose words are needed; making all takes longer than most verbs. A name that is none: all are made."""
+    """`only`: build the options of this verb alone; building all takes longer than most verbs run. An unknown name builds all."""
     top = _Parser(
         prog="dreamkeep",
         description="Memory for AI agents: keeps their sessions crash-safe and brings them back.",

@@ -79,7 +79,7 @@ def _decide_one_by_one(keep: Keep, project: str | None) -> int:
 
 
 def _ask(keep: Keep, one: dict[str, Any]) -> str:
-    """The key by which the item was decided. What can't be done is told, and asked again."""
+    """Ask for a key and act on it. Returns the key. After an error it asks again."""
     while True:
         key = _read_key()
         try:
@@ -101,7 +101,7 @@ def _ask(keep: Keep, one: dict[str, Any]) -> str:
 
 
 def _read_key() -> str:
-    """One key, without the return key. The end of the input, Ctrl-D and Escape are `q`."""
+    """Read one key, without Return. The end of the input, Ctrl-D and Escape count as `q`."""
     import termios
     import tty
 
@@ -109,15 +109,15 @@ def _read_key() -> str:
     unbuffered: Any = sys.stdin.buffer
     before = termios.tcgetattr(terminal)
     try:
-        tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead counts
-        found = unbuffered.raw.read(1)  # no more: what follows is the next answer
+        tty.setcbreak(terminal, termios.TCSADRAIN)  # keep what was typed ahead
+        found = unbuffered.raw.read(1)  # no more: the rest is the next answer
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
     return "q" if not found or found in (b"\x04", b"\x1b") else found.decode("ascii", "replace").lower()
 
 
 def _read_line(words: str) -> str:
-    """The words, for the user to change."""
+    """Let the user edit the text."""
     import readline
 
     readline.set_startup_hook(lambda: readline.insert_text(text.line(words)))

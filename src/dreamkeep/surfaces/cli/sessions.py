@@ -129,7 +129,7 @@ def _print_raw(keep: Keep, arguments: Namespace) -> int:
         print(text.json_text({"raw": lines}))
         return 0
     if sys.stdout.isatty():
-        # A terminal would obey what is in there; who wants the bytes has them in a file or a pipe.
+        # A terminal would obey escape sequences in it. The exact bytes go only to a file or a pipe.
         for _, line in found:
             text.out(line.decode("utf-8", "backslashreplace").rstrip("\n"))
         return 0
@@ -140,7 +140,7 @@ def _print_raw(keep: Keep, arguments: Namespace) -> int:
 
 
 def _select_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
-    """Only what belongs to one segment; a turn that spans its boundary is there with both ends."""
+    """Only one segment of a session. A turn that spans its boundary is included with both ends."""
     found = data["segments"]
     number = len(found) if which == "current" else int(which) if which.isascii() and which.isdigit() else 0
     if not 1 <= number <= len(found):
@@ -157,7 +157,7 @@ def _select_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
 
 
 def _find_bookends(said: list[dict[str, Any]], turns: set[str | None]) -> set[Any]:
-    """Of turns that span a boundary: the prompt, and the last word."""
+    """The seqs of the prompt and the last answer of turns that span a boundary."""
     ends = set()
     for turn in turns - {None}:
         mine = [m for m in said if m["turn"] == turn and not m.get("mark")]
@@ -168,7 +168,7 @@ def _find_bookends(said: list[dict[str, Any]], turns: set[str | None]) -> set[An
 
 
 def _follow(keep: Keep, arguments: Namespace) -> int:
-    """What is there, then what comes. A message that grows or changes is shown again."""
+    """Print the messages so far, then new ones as they come. A message that changes is printed again."""
     shown: dict[str, str] = {}
     try:
         while True:
@@ -225,7 +225,7 @@ def _describe_message(m: dict[str, Any]) -> str:
 
 
 def _describe_context(data: dict[str, Any]) -> list[str]:
-    """What belongs to no message: lineage, compactions, what is going on."""
+    """Lines about the session as a whole: lineage, compactions, what is going on."""
     s = data["session"]
     lines = [f"  {text.line(edge['kind'])} of {text.line(edge['session'])}" for edge in s["lineage"]]
     for side in ("ancestors", "descendants"):

@@ -12,7 +12,7 @@ from dreamkeep.event import printable, readable_size
 from dreamkeep.surfaces.cli import look
 from dreamkeep.surfaces.cli.look import paint
 
-#: Of a table's last column, however narrow the terminal.
+#: The least width of a table's last column, however narrow the terminal is.
 _LEAST_ROOM = 20
 
 
@@ -36,15 +36,15 @@ def _without_nan(data: Any) -> Any:
 
 
 def out(said: str) -> None:
-    """On stdout, for people. What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on
-    it; and it may hold escape sequences: this is the door that lets none of them out."""
+    """Print on stdout, for people. Captured text may have lone surrogates or characters that the terminal's encoding lacks;
+    that must not fail. It may also have escape sequences; none of them gets through here."""
     encoding = sys.stdout.encoding or "utf-8"
     said = look.terminal_text(said, colours=look.of(sys.stdout).colours)
     print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def complain(said: str) -> None:
-    """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
+    """Print one line on stderr, after our name. Secrets that it may quote are masked."""
     from dreamkeep.verbs.standalone import mask_secrets
 
     print(f"dreamkeep: {line(mask_secrets(said))}", file=sys.stderr, flush=True)
@@ -55,7 +55,7 @@ size = readable_size
 
 
 def line(text: str) -> str:
-    """As `clean`, for places of one line."""
+    """As `clean`, on one line."""
     return clean(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -65,7 +65,7 @@ def counted(number: int, what: str) -> str:
 
 
 def table(rows: list[list[str]], colours: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The first row is the head. On a terminal the last column gets what room is left; `colours`: of cells that say this."""
+    """The first row is the head. On a terminal the last column is cut to the room that is left. `colours`: by a cell's text."""
     widths = [max(look.cells(row[n]) for row in rows) for n in range(len(rows[0]))]
     width = look.of(sys.stdout).width
     room = max(width - sum(widths[:-1]) - 2 * len(widths) + 2, _LEAST_ROOM) if width else None
@@ -84,10 +84,10 @@ def clock(at: str | None) -> str:
 
 
 class ProgressLine:
-    """A line on stderr that counts up; nothing for work that is over at once, and nothing moving where nobody watches."""
+    """A line on stderr that counts up. Nothing for work that is done at once. Without a terminal: a line every ten seconds."""
 
     def __init__(self, what: str, *, always: bool = False, of: str = "") -> None:
-        """`of`: what is counted; nothing said: bytes."""
+        """`of`: what is counted (default: bytes). `always`: also print where there is no terminal."""
         self._what = what
         self._of = of
         self._shows = look.moves(sys.stderr)

@@ -25,7 +25,7 @@ from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, exchange_of, lay_
 _NAME = "TOUR"
 _CAPTURE = "1. Capture: copy what the agents have on disk into the keep, byte for byte."
 _PACK = "5. Pack: what a hook gives the next session to read first."
-#: Of a user's own sessions a dream reads no more than so many: each takes a moment.
+#: A dream over the user's own sessions reads at most so many, because each takes a moment.
 _DREAMED = "20"
 _TAKES_HOME = frozenset(("audit", "repair", "restore"))
 
@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
 
 
 class _Stream:
-    """Standard output, on which the tour's folder is called TOUR."""
+    """Standard output that shows the tour's folder as TOUR."""
 
     def __init__(self, out: TextIO, folder: str) -> None:
         self._out = out
@@ -192,7 +192,7 @@ def _own(tour: Tour) -> None:
 
 
 def _asked(texts: Sequence[str]) -> list[str]:
-    """Of three of the notes (or titles) a few words: nobody knows here what the user would ask."""
+    """The first words of three notes (or titles), as example queries."""
     return list(dict.fromkeys(words for text in texts if (words := " ".join(text.split()[:5]))))[:3]
 
 
@@ -210,17 +210,17 @@ def _next(tour: Tour) -> None:
     print(f"  {program} init       adds hooks and memory to the agents here; --uninstall removes exactly what it added")
     print(f"  {program} ingest     imports the sessions that they already have")
     print("To explore what you have just seen:")
-    print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {shlex.quote(_one_of(tour))}")
+    print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {shlex.quote(_example_session(tour))}")
     print(f"  rm -r {shlex.quote(tour.folder)}      when you are done")
 
 
-def _one_of(tour: Tour) -> str:
-    """A session to look at."""
+def _example_session(tour: Tour) -> str:
+    """The id of a session that the user may look at."""
     return "claude:e07d3b52" if tour.home else next((one.id for one in tour.keep.sessions(limit=1)), "ID")
 
 
 def _program() -> str:
-    """As it was called, if not found by its name alone."""
+    """How the user called dreamkeep: by its name if it is on PATH, or else by its path."""
     called = sys.argv[0]
     if os.path.basename(called) != "dreamkeep" or os.path.dirname(called) in os.environ.get("PATH", "").split(os.pathsep):
         return "dreamkeep"

@@ -1,7 +1,7 @@
-"""Whether arguments are what a tool's schema says. Pure; knows the words of JSON Schema that tools.py uses, and no others.
+"""Checks a call's arguments against the tool's schema. It knows the keywords of JSON Schema that tools.py uses, and no others.
 
-A model reads what is refused and tries again: so each refusal names the argument, what it should be and what was given. `null`
-stands for "left out", because many clients write it so.
+A model reads the refusal and tries again, so it names each argument, what it should be and what it was. `null` means "left out",
+because many clients send it so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = {"string": "a text", "integer": "a whole number", "boolean": "true or f
 
 
 def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, with the defaults of what was not. BadUsage says all that is wrong at once."""
+    """The arguments with defaults added. BadUsage names everything that is wrong at once."""
     known = schema["properties"]
     said = {key: value for key, value in given.items() if value is not None}
     wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
@@ -38,7 +38,7 @@ def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def _problem(schema: Mapping[str, Any], value: Any) -> str:
-    """What it must be instead; "" if it is that."""
+    """What the value must be instead; "" if it is valid."""
     kinds = [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
     if not any(_is(kind, value) for kind in kinds):
         return " or ".join(_WORDS[kind] for kind in kinds)

@@ -1,8 +1,8 @@
-"""What the tools do: check the arguments, call one verb of `Keep`, tell a model what came of it.
+"""What the tools do: check the arguments, call one verb of `Keep`, and answer the model.
 
-The keep is opened by the first call: greeting a client must not wait for it, and a keep that can't be opened now may be mended
-before the next call. Every answer goes out through `Keep.outward` (marked, masked, cut). What goes wrong is an answer, too: what,
-where and what to do next. Only a fault of our own is more: it is told on stderr with its trace, and the server goes on.
+The first call opens the keep: greeting a client must not wait for it, and a keep that can't be opened now may be fixed before
+the next call. Every answer passes `Keep.outward` (marked, masked, cut). An error is an answer, too: what, where and what to
+do next. An internal error is also reported on stderr with its trace, and the server goes on.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 _READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
-#: What is asked of sessions must know what hooks told a moment ago, perhaps of the very session that asks.
+#: These drain the spool first: the answer must include the latest hook calls, perhaps of the very session that asks.
 _FRESH = frozenset(("search", "timeline", "pack", "insight_add", "note_add", "dream_next"))
-#: In characters: what a timeline gives at once, whatever was asked for.
+#: A timeline answers at most so many characters at once.
 _PAGE = 100_000
 _MANY = 50
 _MANY_SESSIONS = 1_000
@@ -36,12 +36,12 @@ _LONGEST_PACK = 400_000
 _DECIDE = (
     "Only the user can decide, with `dreamkeep review`, or `dreamkeep review --accept ID` and `dreamkeep review --reject ID`."
 )
-#: A request is shown whole: who answers half of it answers something else.
+#: A request must not be cut: an answer to half of it is useless.
 _LONGEST_REQUEST = 1_000_000
 
 
 class Tools:
-    """`open_keep` may fail, now and the next time."""
+    """The tools on one keep, which the first call opens. Opening may fail; the next call tries again."""
 
     def __init__(self, open_keep: Callable[[], Keep]) -> None:
         self._open_keep = open_keep
@@ -49,7 +49,7 @@ class Tools:
         self._keep: Keep | None = None
 
     def answer(self, call: ToolCall) -> bytes:
-        """What goes out, whatever happens."""
+        """The response to a call. Never raises."""
         try:
             return written(settled(call, self._outcome(call)).body)
         except Exception:
@@ -89,7 +89,7 @@ class Tools:
 
 
 def _describe_problem(problem: DreamkeepError) -> str:
-    """It may quote what was asked for."""
+    """The error as text, masked because it may quote the arguments."""
     from dreamkeep.verbs.standalone import mask_secrets
 
     return mask_secrets(str(problem))
@@ -132,7 +132,7 @@ def _search(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
 
 
 def _known_project(keep: Keep, said: str, project: str) -> None:
-    """That nothing was found there must not be said of a project that is only misspelt. A folder is what it is."""
+    """Refuse an unknown project: "nothing found" would be misleading if its name is only misspelt. Folders are accepted."""
     if said.startswith(("/", "~")) or keep.sessions(project=project, limit=1):
         return
     known = list(dict.fromkeys(one.project for one in keep.sessions(limit=_MANY_SESSIONS) if one.project))
@@ -172,7 +172,7 @@ def _around(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
 
 
 def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any]]:
-    """As many as one answer can hold; at least one. A call's input that is long all together is cut as a text is."""
+    """As many messages as fit into one answer, at least one. A tool input that is too long as a whole is cut like a text."""
     found: list[dict[str, Any]] = []
     room = _PAGE
     for message in messages:
@@ -243,7 +243,7 @@ def _note_retract(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
 
 
 def _waiting(note: dict[str, Any] | None) -> dict[str, str]:
-    """What to tell the user of a note that is only suggested."""
+    """What to tell the user about a note that is only suggested."""
     if not note or note["state"] != "suggested":
         return {}
     id = note["id"]

@@ -1,10 +1,10 @@
-"""Tool calls in threads of their own, so that no call holds up another, a ping, or the reading of what comes next.
+"""Runs tool calls in threads, so that no call delays another one, a ping, or the reading of the next message.
 
     quick ─► up to 8 threads        what asks the index or adds a line
     slow  ─► up to 2 threads        what may take minutes: never in the way of a search
 
-Ids are of one client (`whose`): two clients may use the same. A call that was cancelled before its turn is left out; what has
-begun runs to its end (it is durable step by step, and may not be stopped between two), and its answer is not sent.
+Ids belong to one client (`whose`): two clients may use the same id. A call that is cancelled before it starts is skipped. One
+that has started runs to its end, because it must not be stopped between two durable steps; its answer is not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[str, Id]
 
 
 class _Asked:
-    """One call, from when it was put until it is answered."""
+    """One call, from `put` until it is answered."""
 
     def __init__(self, key: Key, call: ToolCall, tell: Tell) -> None:
         self.key, self.call, self.tell = key, call, tell
@@ -54,13 +54,13 @@ class Lanes:
             self._changed.notify_all()
 
     def cancel(self, id: Id, whose: str = "") -> None:
-        """What is under way by that id now; a later call may bear it again."""
+        """Cancel the calls with that id that are under way now. A later call may use the id again."""
         with self._changed:
             for asked in self._under_way:
                 asked.cancelled |= asked.key == (whose, id)
 
     def done(self, wait_s: float, quick_s: float = 0.0) -> bool:
-        """Whether all that was put is done; waits so long for it, and for what is quick at least `quick_s`."""
+        """Whether all calls are done. Waits up to `wait_s` for them, and at least `quick_s` for quick ones."""
         with self._changed:
             if quick_s > wait_s:
                 self._changed.wait_for(lambda: all(asked.call.tool in SLOW for asked in self._under_way), quick_s)

@@ -38,14 +38,14 @@ _SERVER = {"name": "dreamkeep", "title": "dreamkeep", "version": __version__}
 _ABLE: Mapping[str, Any] = {"tools": {}}
 #: How long a client may remember the list of tools: it changes only with our version.
 _REMEMBER_MS = 300_000
-#: As many messages in one batch as anybody can mean.
+#: The most messages in one batch.
 LARGEST_BATCH = 100
 
 Id = str | int
 
 
 class McpConnection:
-    """What one connection has agreed on: "" until it has greeted us."""
+    """The protocol version that a connection agreed on; "" before `initialize`."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -61,7 +61,7 @@ class ProtocolReply(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """`named`: asked in the way of 2026-07-28, and to be answered so."""
+    """`named`: whether the request names its version, as from 2026-07-28 on; then the answer has that form, too."""
 
     id: Id
     tool: str
@@ -86,7 +86,7 @@ class _Refuse(Exception):
 
 
 def parsed(line: bytes) -> Any | ProtocolReply:
-    """The message, or what is answered to bytes that are none."""
+    """The message, or the error reply to bytes that are no JSON."""
     try:
         return json.loads(line.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
@@ -98,7 +98,7 @@ def _no_constant(name: str) -> Any:
 
 
 def batch(message: Any, talk: McpConnection) -> list[Any] | ProtocolReply | None:
-    """The messages of a batch; None if it is none; a refusal where the agreed version knows none."""
+    """The messages of a batch; None if it is no batch; an error reply if the agreed version has no batches."""
     if not isinstance(message, list):
         return None
     if talk.version not in _BATCHES:
@@ -113,7 +113,7 @@ def take(message: Any, talk: McpConnection) -> Step:
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return failed(_id_of(message), NO_REQUEST, 'this is not a request: a request is an object with "jsonrpc": "2.0"')
     if "method" not in message and ("result" in message or "error" in message):
-        return None  # an answer, to nothing that we asked
+        return None  # an answer, although we asked nothing
     method, id = message.get("method"), _id_of(message)
     if not isinstance(method, str):
         return failed(id, NO_REQUEST, "this is not a request: it has no method")
@@ -131,7 +131,7 @@ def take(message: Any, talk: McpConnection) -> Step:
 
 
 def names_version(message: Any) -> bool:
-    """Whether it is of the era in which every request says its version."""
+    """Whether the message names its version, as every request does from 2026-07-28 on."""
     params = message.get("params") if isinstance(message, dict) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and VERSION_KEY in meta and message.get("method") != "initialize"
@@ -214,7 +214,7 @@ def _call(id: Id, params: Mapping[str, Any], named: bool) -> ToolCall:
 
 
 class ToolOutcome(NamedTuple):
-    """What came of a tool. `text`: what a model reads if it reads only text; else it is `found` as JSON."""
+    """The result of a tool. `text`: for clients that read only text (default: `found` as JSON)."""
 
     found: Mapping[str, Any]
     text: str = ""

@@ -1,8 +1,8 @@
 """MCP over stdin and stdout: one message a line. Ends when the client closes our stdin.
 
-Nothing but the protocol may be on the wire: whoever else in this process (or a child of it) prints or reads gets stderr and
-nothing. What was asked before the end is still answered, for a while; a dream that takes longer is left as a crash would leave
-it, which loses nothing.
+Only the protocol may use the wire: anything else in this process or its children that prints goes to stderr, and reads nothing.
+Requests from before the end are still answered, for a while. A dream that takes longer is stopped as by a crash, which loses
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dreamkeep.surfaces.mcp.lanes import Lanes
 from dreamkeep.surfaces.mcp.protocol import Cancel, McpConnection, ProtocolReply, ToolCall
 
 LARGEST = 16 << 20
-#: How long an answer is waited for when nothing more is asked. What is quick comes soon, unless the machine is very busy.
+#: How long to wait for answers after the client has closed. Quick ones come soon, unless the machine is very busy.
 _LAST_WORDS_S, _QUICK_S = 5.0, 60.0
 
 
@@ -34,13 +34,13 @@ def run(tools: Tools) -> int:
 
 
 def leave() -> NoReturn:
-    """At once: a thread that is still at work would be torn out of the middle of the database's code by an orderly end."""
+    """Exit at once: an orderly end would interrupt a working thread in the middle of the database's code."""
     sys.stderr.flush()
     os._exit(0)
 
 
 def _private(number: int, way: int) -> int:
-    """The wire, out of reach of `print` and of children; in its place stderr (if there is one), or nothing to read."""
+    """Move the wire out of reach of `print` and of children. Its place is taken by stderr, or by nothing to read."""
     wire = os.dup(number)
     nothing = os.open(os.devnull, way)
     try:
@@ -57,7 +57,7 @@ def _write(wire: int, data: bytes) -> None:
 
 
 def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes], None]) -> bool:
-    """Until there is nothing more to read. Whether all that was asked is answered."""
+    """Serve until there is nothing more to read. Whether every request was answered."""
     talk, lanes, out = McpConnection(), Lanes(tools.answer), _Out(write)
     while line := readline(LARGEST):
         if len(line) == LARGEST and not line.endswith(b"\n"):
@@ -100,7 +100,7 @@ def _step(message: object, talk: McpConnection, lanes: Lanes, tell: Callable[[by
 
 
 class _Out:
-    """Lines, whole, whichever thread says them. A client that does not listen any more is not talked to."""
+    """Writes whole lines from any thread. After the client has gone, nothing more is written."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -123,7 +123,7 @@ class _Out:
 
 
 class _Together:
-    """The answers of a batch go out as one, when the last of them is there."""
+    """Collects the answers of a batch and sends them as one when the last is there."""
 
     def __init__(self, expected: int, tell: Callable[[bytes | None], None]) -> None:
         self._expected = expected
