@@ -4,8 +4,8 @@
     2023-05-08 · 2023-05 · 8 May 2023 · May 8th, 2023 · in May 2023 · in May · in 2023
     two days before 8 May 2023 · a week after last Monday
 
-They make what was said then more likely; they exclude nothing, for people misremember. A month without a year, or a weekday, is
-the last one before now. Times are UTC, as the records' are.
+They make what was said then more likely. They exclude nothing, for people misremember. A month without a year, or a weekday, is
+the last one before now. Times are UTC, as in the records.
 """
 
 from __future__ import annotations
@@ -39,17 +39,21 @@ class TimeSpan(NamedTuple):
 
 
 class TimeWords(NamedTuple):
-    """`spans`: what was meant. `said`: the words that say nothing but a time that counts from now, to be left out of a search."""
+    """`spans`: what was meant. `said`: words that only count from now ("last week"): they stand in no message, so a search leaves
+    them out."""
 
     spans: tuple[TimeSpan, ...]
     said: tuple[str, ...]
 
 
-class _Found(NamedTuple):
-    start: date
-    end: date
-    text: str
-    #: It counts from now: its words stand in no message that is looked for.
+Days = tuple[date, date]
+
+
+class _Form(NamedTuple):
+    """`read`: a match and today → first day, and the day after the last. `relative`: it counts from now."""
+
+    pattern: re.Pattern[str]
+    read: Callable[[re.Match[str], date], Days | None]
     relative: bool
 
 
@@ -58,23 +62,22 @@ def read(query: str, now: str) -> TimeWords:
     if today is None:
         return TimeWords((), ())
     text = query[:_LONGEST_QUERY].lower()
-    found: list[_Found] = []
+    spans: list[TimeSpan] = []
+    said: list[str] = []
     taken: list[tuple[int, int]] = []
-    for pattern, make in _FORMS:
-        for match in pattern.finditer(text):
+    for form in (_BESIDE, *_FORMS):
+        for match in form.pattern.finditer(text):
             if any(match.start() < end and start < match.end() for start, end in taken):
                 continue  # a part of what was understood already
             try:
-                made = make(match, today)
+                days = form.read(match, today)
             except (ValueError, OverflowError):
                 continue  # the 31st of February, a year 0
-            if made:
-                found.append(made)
+            if days:
+                spans.append(TimeSpan(*(f"{day.isoformat()}T00:00:00Z" for day in days)))
+                said += [match[0]] if form.relative else []
                 taken.append(match.span())
-    return TimeWords(
-        tuple(dict.fromkeys(TimeSpan(_text(one.start), _text(one.end)) for one in found[:_MOST])),
-        tuple(one.text for one in found if one.relative),
-    )
+    return TimeWords(tuple(dict.fromkeys(spans[:_MOST])), tuple(said))
 
 
 def _day(now: str) -> date | None:
@@ -84,29 +87,24 @@ def _day(now: str) -> date | None:
         return None
 
 
-def _text(day: date) -> str:
-    return f"{day.isoformat()}T00:00:00Z"
-
-
 def _count(word: str) -> int:
     if word.isdigit():
         return int(word)
     return {"a": 1, "an": 1, "a couple of": 2, "a few": 3}.get(word) or _NUMBERS.index(word) + 1
 
 
-def _month_number(word: str) -> int:
-    return next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(word[:3]))
+def _one_day(day: date) -> Days:
+    return day, day + timedelta(days=1)
 
 
-def _month(year: int, month: int) -> tuple[date, date]:
+def _month(year: int, month: int) -> Days:
     return date(year, month, 1), date(year + month // 12, month % 12 + 1, 1)
 
 
-def _whole(unit: str, day: date, back: int) -> tuple[date, date]:
+def _calendar_unit(unit: str, day: date, back: int) -> Days:
     """The calendar's day, week, month or year, `back` of them before the one of `day`."""
     if unit == "day":
-        start = day - timedelta(days=back)
-        return start, start + timedelta(days=1)
+        return _one_day(day - timedelta(days=back))
     if unit == "week":
         start = day - timedelta(days=day.weekday() + 7 * back)
         return start, start + timedelta(days=7)
@@ -116,96 +114,88 @@ def _whole(unit: str, day: date, back: int) -> tuple[date, date]:
     return date(day.year - back, 1, 1), date(day.year - back + 1, 1, 1)
 
 
-Make = Callable[[re.Match[str], date], "_Found | None"]
+def _named_day(m: re.Match[str], today: date) -> Days:
+    back = {"yesterday": 1, "last night": 1, "the day before yesterday": 2}.get(m["named"], 0)
+    return _one_day(today - timedelta(days=back))
 
 
-def _named_day(m: re.Match[str], today: date) -> _Found:
-    word = m["named"]
-    start = today - timedelta(days={"yesterday": 1, "last night": 1, "the day before yesterday": 2}.get(word, 0))
-    return _Found(start, start + timedelta(days=1), m[0], True)
+def _last_unit(m: re.Match[str], today: date) -> Days:
+    return _calendar_unit(m["unit"], today, 0 if m["which"] == "this" else 1)
 
 
-def _last_unit(m: re.Match[str], today: date) -> _Found:
-    start, end = _whole(m["unit"], today, 0 if m["which"] == "this" else 1)
-    return _Found(start, end, m[0], True)
-
-
-def _ago(m: re.Match[str], today: date) -> _Found:
+def _ago(m: re.Match[str], today: date) -> Days:
     count, unit = _count(m["count"]), m["unit"]
-    if unit in ("day", "week"):
-        around = today - timedelta(days=count * _UNITS[unit])
-        loose = 0 if unit == "day" else 3
-        return _Found(around - timedelta(days=loose), around + timedelta(days=loose + 1), m[0], True)
-    return _Found(*_whole(unit, today, count), m[0], True)
+    if unit not in ("day", "week"):
+        return _calendar_unit(unit, today, count)
+    around = today - timedelta(days=count * _UNITS[unit])
+    loose = 0 if unit == "day" else 3
+    return around - timedelta(days=loose), around + timedelta(days=loose + 1)
 
 
-def _past(m: re.Match[str], today: date) -> _Found:
+def _past_units(m: re.Match[str], today: date) -> Days:
     days = _count(m["count"]) * _UNITS[m["unit"]]
-    return _Found(today - timedelta(days=days), today + timedelta(days=1), m[0], True)
+    return today - timedelta(days=days), today + timedelta(days=1)
 
 
-def _weekday(m: re.Match[str], today: date) -> _Found:
+def _weekday(m: re.Match[str], today: date) -> Days:
     back = (today.weekday() - _DAYS.index(m["day"])) % 7 or 7
-    start = today - timedelta(days=back)
-    return _Found(start, start + timedelta(days=1), m[0], True)
+    return _one_day(today - timedelta(days=back))
 
 
-def _date(m: re.Match[str], today: date) -> _Found:
+def _year_and_month(m: re.Match[str], today: date, day: int) -> tuple[int, int]:
+    """Without a year it is the last one in which that day is not in the future."""
     named = m.groupdict()
-    month = int(named["m"]) if named.get("m") else _month_number(named["month"])
-    year = int(named["year"]) if named.get("year") else _last_year_of(month, int(named["d"]), today)
-    start = date(year, month, int(named["d"]))
-    return _Found(start, start + timedelta(days=1), m[0], False)
+    month = int(named["m"]) if named.get("m") else next(n for n, name in enumerate(_MONTHS, 1) if name.startswith(m["month"][:3]))
+    if named.get("year"):
+        return int(named["year"]), month
+    return today.year if (month, day) <= (today.month, today.day) else today.year - 1, month
 
 
-def _last_year_of(month: int, day: int, today: date) -> int:
-    return today.year if (month, day) <= (today.month, today.day) else today.year - 1
+def _date(m: re.Match[str], today: date) -> Days:
+    day = int(m["d"])
+    return _one_day(date(*_year_and_month(m, today, day), day))
 
 
-def _of_month(m: re.Match[str], today: date) -> _Found:
-    named = m.groupdict()
-    month = int(named["m"]) if named.get("m") else _month_number(named["month"])
-    year = int(named["year"]) if named.get("year") else _last_year_of(month, 1, today)
-    return _Found(*_month(year, month), m[0], False)
+def _of_month(m: re.Match[str], today: date) -> Days:
+    return _month(*_year_and_month(m, today, 1))
 
 
-def _of_year(m: re.Match[str], today: date) -> _Found:
+def _of_year(m: re.Match[str], today: date) -> Days:
     year = int(m["year"])
-    return _Found(date(year, 1, 1), date(year + 1, 1, 1), m[0], False)
+    return date(year, 1, 1), date(year + 1, 1, 1)
 
 
-def _beside(m: re.Match[str], today: date) -> _Found | None:
+def _beside(m: re.Match[str], today: date) -> Days | None:
     """Some days before or after a date, or a time that counts from now."""
-    anchor = next((found for pattern, make in _PLAIN for at in pattern.finditer(m["what"]) if (found := make(at, today))), None)
+    anchors = (form.read(match, today) for form in _FORMS for match in form.pattern.finditer(m["what"]))
+    anchor = next(filter(None, anchors), None)
     if anchor is None:
         return None
-    days = _count(m["count"]) * _UNITS[m["unit"]]
-    if m["side"] == "before":
-        return _Found(anchor.start - timedelta(days=days), anchor.start, m[0], False)
-    return _Found(anchor.end, anchor.end + timedelta(days=days), m[0], False)
+    start, end = anchor
+    days = timedelta(days=_count(m["count"]) * _UNITS[m["unit"]])
+    return (start - days, start) if m["side"] == "before" else (end, end + days)
 
 
-def _compiled(forms: list[tuple[str, Make]]) -> list[tuple[re.Pattern[str], Make]]:
-    return [(re.compile(rf"(?<!\w){form}(?!\w)"), make) for form, make in forms]
+def _form(pattern: str, read: Callable[[re.Match[str], date], Days | None], *, relative: bool) -> _Form:
+    return _Form(re.compile(rf"(?<!\w){pattern}(?!\w)"), read, relative)
 
 
-_PLAIN = _compiled(
-    [
-        (r"(?P<year>(?:19|20)\d\d)[-/](?P<m>\d{1,2})[-/](?P<d>\d{1,2})", _date),
-        (rf"(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?(?:,? (?P<year>(?:19|20)\d\d))?", _date),
-        (rf"(?P<month>{_MONTH})\.? (?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,? (?P<year>(?:19|20)\d\d))?", _date),
-        (rf"(?P<month>{_MONTH})\.?,? (?P<year>(?:19|20)\d\d)", _of_month),
-        (r"(?P<year>(?:19|20)\d\d)-(?P<m>\d\d)", _of_month),
-        (rf"(?:in|during|since|last|of) (?P<month>{_MONTH})", _of_month),
-        (r"(?P<named>the day before yesterday|yesterday|today|last night|this morning|tonight)", _named_day),
-        (rf"(?P<which>last|this|previous) (?P<unit>{_UNIT})", _last_unit),
-        (rf"(?P<count>{_COUNT}) (?P<unit>{_UNIT})s? ago", _ago),
-        (rf"(?:last|past|previous) (?P<count>{_COUNT}) (?P<unit>{_UNIT})s?", _past),
-        (rf"(?:on|last|this) (?P<day>{_DAY})", _weekday),
-        (r"(?:in|during|of|since) (?P<year>(?:19|20)\d\d)", _of_year),
-    ]
+_FORMS = (
+    _form(r"(?P<year>(?:19|20)\d\d)[-/](?P<m>\d{1,2})[-/](?P<d>\d{1,2})", _date, relative=False),
+    _form(
+        rf"(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?(?:,? (?P<year>(?:19|20)\d\d))?", _date, relative=False
+    ),
+    _form(
+        rf"(?P<month>{_MONTH})\.? (?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,? (?P<year>(?:19|20)\d\d))?", _date, relative=False
+    ),
+    _form(rf"(?P<month>{_MONTH})\.?,? (?P<year>(?:19|20)\d\d)", _of_month, relative=False),
+    _form(r"(?P<year>(?:19|20)\d\d)-(?P<m>\d\d)", _of_month, relative=False),
+    _form(rf"(?:in|during|since|last|of) (?P<month>{_MONTH})", _of_month, relative=False),
+    _form(r"(?P<named>the day before yesterday|yesterday|today|last night|this morning|tonight)", _named_day, relative=True),
+    _form(rf"(?P<which>last|this|previous) (?P<unit>{_UNIT})", _last_unit, relative=True),
+    _form(rf"(?P<count>{_COUNT}) (?P<unit>{_UNIT})s? ago", _ago, relative=True),
+    _form(rf"(?:last|past|previous) (?P<count>{_COUNT}) (?P<unit>{_UNIT})s?", _past_units, relative=True),
+    _form(rf"(?:on|last|this) (?P<day>{_DAY})", _weekday, relative=True),
+    _form(r"(?:in|during|of|since) (?P<year>(?:19|20)\d\d)", _of_year, relative=False),
 )
-_FORMS = [
-    *_compiled([(rf"(?P<count>{_COUNT}) (?P<unit>{_UNIT})s? (?P<side>before|after) (?P<what>.{{3,40}})", _beside)]),
-    *_PLAIN,
-]
+_BESIDE = _form(rf"(?P<count>{_COUNT}) (?P<unit>{_UNIT})s? (?P<side>before|after) (?P<what>.{{3,40}})", _beside, relative=False)
