@@ -298,7 +298,7 @@ def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Pat
 
 def test_only_what_somebody_said_is_quoted(tmp_path: Path) -> None:
     """Not a compaction's summary (D33), and not what a tool put out."""
-    sample.lay(sample.SundayHost(), str(tmp_path / "home"))
+    sample.lay_out(sample.SundayHost(), str(tmp_path / "home"))
     with Keep.open(tmp_path / "week", host=sample.SundayHost(), environment={}) as keep:
         list(keep.ingest(home=tmp_path / "home"))
         found, quoted = set(), set()

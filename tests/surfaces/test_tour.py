@@ -47,7 +47,7 @@ def test_the_written_week_is_well_formed() -> None:
 
 def test_the_week_holds_what_it_is_there_to_show(tmp_path: Path) -> None:
     """Three agents, a crash, a session that is taken up again, two compactions."""
-    sample.lay(RealHost(), str(tmp_path / "home"))
+    sample.lay_out(RealHost(), str(tmp_path / "home"))
     with Keep.open(tmp_path / "keep") as keep:
         assert not any(one.problem for one in keep.ingest(home=tmp_path / "home"))
         shown = [keep.show(one.id) for one in keep.sessions()]
@@ -67,7 +67,7 @@ def test_the_week_holds_what_it_is_there_to_show(tmp_path: Path) -> None:
 def week_by_rules(folder: Path) -> Iterator[Keep]:
     """A keep in which the week was dreamed of without a model."""
     host = sample.SundayHost()
-    sample.lay(host, str(folder / "home"))
+    sample.lay_out(host, str(folder / "home"))
     with Keep.open(folder / "keep", host=host, environment={}) as keep:
         list(keep.ingest(home=folder / "home"))
         keep.hygiene()
@@ -214,7 +214,7 @@ def test_without_a_folder_named_it_happens_among_the_temporary_ones(tmp_path: Pa
 def test_a_users_own_files_are_read_and_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing of the user's keep, nor of his settings for it, has a say."""
     home = tmp_path / "home"
-    sample.lay(RealHost(), str(home))
+    sample.lay_out(RealHost(), str(home))
     mine = tmp_path / "mine"
     before = tree(home)
     monkeypatch.setenv("DREAMKEEP_KEEP", str(mine))
@@ -269,11 +269,11 @@ def test_a_tour_takes_no_keep_of_the_user(root: str, cli: Cli) -> None:
 def test_what_a_mishap_breaks_is_what_is_told_and_mended(tmp_path: Path) -> None:
     """Byte for byte: the blanked file by `repair`, the vanished one by `restore`."""
     host, home = sample.SundayHost(), tmp_path / "home"
-    sample.lay(host, str(home))
+    sample.lay_out(host, str(home))
     before = tree(home)
     with Keep.open(tmp_path / "keep", host=host, environment={}) as keep:
         list(keep.ingest(home=home))
-        sample.mishap(host, str(home))
+        sample.damage_transcripts(host, str(home))
         assert tree(home) != before
         assert sorted(one["class"] for one in keep.audit(home=home)["faults"]) == ["source_blanked", "source_vanished"]
         keep.repair(apply=True, home=home)

@@ -1,6 +1,7 @@
 """An insight: a typed event about the work, with its evidence. Pure.
 
-Its id is made of what it says and where that was said: found again (a second run, a crash in between) it is the same insight.
+Its id is a hash of its words and of the place where they were said. So an insight that is found once more (by a second run,
+after a crash) is the same insight.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ TYPES = (
 )
 
 SUGGESTED, CONFIRMED, REJECTED, EXPIRED = "suggested", "confirmed", "rejected", "expired"
-#: Who said something. A tool is nobody: what it puts out may be anybody's words.
+#: Who said something. A tool is nobody: its output may be anybody's words.
 USER, AGENT, TOOL = "user", "agent", "tool"
-#: How words came into a session: written there by their author, pasted, as an answer to a question or in a refusal, handed in by
-#: a client, put out by a tool; or from a file.
+#: How words came into a session: typed there by their author, pasted, as an answer to a question or in a refusal, injected by a
+#: client, printed by a tool; or imported from a file.
 TYPED, PASTED, ANSWER, INJECTED, PRINTED, IMPORTED = "typed", "pasted", "answer", "injected", "tool", "import"
 
 
@@ -38,7 +39,7 @@ class Quote(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """The user's own words: typed, or given as an answer. What he pasted is somebody else's."""
+        """The user's own words: typed, or given as an answer. What a user pastes is somebody else's."""
         return self.author == USER and self.origin in (TYPED, ANSWER)
 
     def as_json(self) -> dict[str, Any]:
@@ -51,11 +52,11 @@ class Quote(NamedTuple):
         return cls(str(body["session"]), str(body["seq"]), str(turn) if turn is not None else None, str(body["quote"]), *known)
 
 
-#: What links two insights: the later one says the same, or ends what the other says; and the other way round.
+#: How two insights are linked: the later one says the same, or supersedes the other; and the other way round.
 SAME, SUPERSEDES, SUPERSEDED_BY = "same", "supersedes", "superseded_by"
 #: Where a dream puts what a model found: on the page, or into the inbox until the user accepts it.
 ACTIVE_SHELF, INBOX = "active", "inbox"
-#: The source of what an agent told us outright and no word of the user's shows.
+#: The source of an insight that an agent reported and that no word of the user's shows.
 SUGGESTION = "suggestion"
 
 
@@ -78,11 +79,11 @@ class Insight(NamedTuple):
     shelf: str = ""
     #: (what links them, the other's id) each.
     links: tuple[tuple[str, str], ...] = ()
-    #: A model was asked what it has to do with what is remembered.
+    #: A model was asked how it relates to what is remembered.
     merged: bool = False
-    #: Why it waits in the inbox, in words; "" where nothing more is known than that a dream found it.
+    #: Why it waits in the inbox, in words; "" where only a dream found it.
     why: str = ""
-    #: The file of the user's that says it already, and the line; then it is no memory of ours.
+    #: The file of the user's that says it already, and the line; then it becomes no note.
     known: str = ""
 
     @property
@@ -91,13 +92,13 @@ class Insight(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """A suggestion that the user has not decided on: it speaks for no note and against none."""
+        """A suggestion that the user has not decided on: it counts neither for a note nor against one."""
         aside = self.source == SUGGESTION or self.shelf == INBOX or bool(self.known)
         return aside and self.state in (SUGGESTED, EXPIRED)
 
     @property
     def by_model(self) -> bool:
-        """A model wrote its words, and was asked what it has to do with others: its words alone tell nothing of that."""
+        """A model wrote its words, so they alone don't tell how it relates to others; the model was asked."""
         return bool(self.shelf)
 
     def as_json(self) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def _with_author(quotes: tuple[Quote, ...], author: str) -> tuple[Quote, ...]:
 
 
 def normalise(text: str) -> str:
-    """Two wordings that differ only in case, spaces or the stop at the end are one."""
+    """Wordings that differ only in case, spaces or the stop at the end become one."""
     return " ".join(text.casefold().split()).rstrip(".!?;:, ")
 
 
@@ -157,7 +158,7 @@ def note_id(project: str, kind: str, text: str) -> str:
 
 
 def task_id(session: str) -> str:
-    """By what opened it alone: a project may be renamed."""
+    """By the session that opened it alone: a project may be renamed."""
     return f"t-{digest(session)[:12]}"
 
 

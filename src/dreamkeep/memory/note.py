@@ -5,7 +5,8 @@
 
 A suggested note waits in the inbox (dream/consolidate/inbox.py): on no page, in no pack, unknown to other notes.
 
-Nothing of it is ever rewritten: what happened to a note is its history, and every step of it says why.
+A note is never rewritten. Its history has a step for all that happened to it, and every step says why (`NoteStep.why`). Who
+decides that a note is superseded is said in memory.py.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dreamkeep.memory.insight import AGENT, Quote
 ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED = "active", "superseded", "retracted", "closed", "expired"
 SUGGESTED, REJECTED = "suggested", "rejected"
 STATES = (SUGGESTED, ACTIVE, SUPERSEDED, RETRACTED, REJECTED, CLOSED, EXPIRED)
-#: In the history: an agent says that a note does not hold any more. The note holds until the user retracts it.
+#: In the history: an agent says that the note does not hold any more. It holds until the user retracts it.
 DOUBTED = "doubted"
 
 
 class NoteStep(NamedTuple):
-    """Something that happened to a note: `at` when that was concluded, `run` by which dream ("" for none). `was`: the words
-    that a hand replaced."""
+    """Something that happened to a note. `at`: when that was concluded; `run`: by which dream ("" for none). `was`: the words
+    that a user replaced."""
 
     at: str
     what: str
@@ -34,7 +35,8 @@ class NoteStep(NamedTuple):
 
 
 class Note(NamedTuple):
-    """`insights`: what it rests on. `first_at`, `last_at`: when that was said, by the records. `by`: what superseded it."""
+    """`insights`: those it rests on. `first_at`, `last_at`: when they were said, by the records. `by`: the note that superseded
+    it."""
 
     id: str
     kind: str
@@ -42,7 +44,7 @@ class Note(NamedTuple):
     project: str = ""
     state: str = ACTIVE
     pinned: bool = False
-    #: A user said it, or put a hand to it: an agent's word does not overrule that.
+    #: A user if a user said it or changed it: an agent's word does not overrule that.
     author: str = AGENT
     insights: tuple[str, ...] = ()
     evidence: tuple[Quote, ...] = ()
@@ -52,18 +54,18 @@ class Note(NamedTuple):
     first_at: str | None = None
     last_at: str | None = None
     by: str = ""
-    #: The user's own file that says it, too (`note promote`).
+    #: The user's own file that says it too (`note promote`).
     promoted: str = ""
     history: tuple[NoteStep, ...] = ()
 
     @property
     def is_aside(self) -> bool:
-        """No note counts it: it waits for the user, or the user did not want it."""
+        """It does not count for other notes: it waits for the user, or the user did not want it."""
         return self.state in (SUGGESTED, REJECTED)
 
     @property
     def is_on_page(self) -> bool:
-        """Active, and not said by a file of the user's anyway. What is pinned always is."""
+        """Active, and pinned or not said by a file of the user's anyway."""
         return self.state == ACTIVE and (self.pinned or not self.promoted)
 
     def as_json(self) -> dict[str, Any]:

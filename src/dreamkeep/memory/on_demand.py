@@ -1,4 +1,4 @@
-"""A table of memory that is fetched row by row, as it is asked for: a verb that needs one note does not load ten thousand."""
+"""A table of memory whose rows are fetched when they are asked for: a verb that needs one note does not load ten thousand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Loader = Callable[[Mapping[str, Any]], Any]
 
 
 class OnDemand(dict[str, Any]):
-    """One table. Whoever goes through all of it loads all of it."""
+    """One table. Iterating over it loads all of it."""
 
     def __init__(self, table: str, one: FetchOne, all_: FetchAll, load: Loader) -> None:
         super().__init__()

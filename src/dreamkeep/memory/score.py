@@ -1,6 +1,6 @@
-"""How much a note is worth: what kind it is, who said it, how often, how lately. Pure.
+"""How much a note is worth: by its kind, its author, how often it was said, how lately. Pure.
 
-Lately is measured against the newest record and not against the clock: a keep that rests for a year forgets nothing by resting.
+"Lately" is measured against the newest record and not against the clock: a keep that rests for a year forgets nothing by resting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import log2
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import Note
 
-#: By kind: what holds for all work comes before what was found once.
+#: What holds for all work comes before what was found once.
 KINDS = {
     i.CONSTRAINT: 1.0,
     i.PREFERENCE: 0.9,
@@ -30,43 +30,43 @@ KINDS = {
 }
 _PIN = 100.0
 _HALF_DAYS = 120.0
-#: More sessions than these say nothing more.
-_ENOUGH = 31
+#: More sessions add nothing.
+_MOST_SESSIONS = 31
 
 
 def score(note: Note, newest: str | None, *, uses: int = 0) -> float:
     """`newest`: when the newest record was said. Pinned notes come before all others."""
-    worth = 4.0 * KINDS.get(note.kind, 0.5)
-    said = 2.0 if note.author == i.USER else 0.0
-    often = 1.5 * log2(1 + min(max(note.sessions, 1), _ENOUGH))
+    kind = 4.0 * KINDS.get(note.kind, 0.5)
+    author = 2.0 if note.author == i.USER else 0.0
+    often = 1.5 * log2(1 + min(max(note.sessions, 1), _MOST_SESSIONS))
     lately = 2.0 * 0.5 ** (max(days_between(note.last_at, newest), 0.0) / _HALF_DAYS) if note.last_at else 0.0
-    sure = min(max(note.confidence, 0.0), 1.0)
+    confidence = min(max(note.confidence, 0.0), 1.0)
     used = 0.5 * log2(1 + max(uses, 0))
-    return round((_PIN if note.pinned else 0.0) + worth + said + often + lately + sure + used, 6)
+    return round((_PIN if note.pinned else 0.0) + kind + author + often + lately + confidence + used, 6)
 
 
 def newest_of(times: Iterable[str | None], now: str | None = None) -> str | None:
-    """The newest of these that is not in the future: one record with a wrong clock does not make all others old."""
+    """The newest of these that is not in the future, so that one record with a wrong clock does not make all others old."""
     limit = epoch_seconds(now) if now else None
     known = [(at, text) for text in times if text and (at := epoch_seconds(text)) is not None and (limit is None or at <= limit)]
     return max(known, default=(0.0, None))[1]
 
 
 def earliest_time(said_at: str | None, *limits: str | None) -> str | None:
-    """The first of these times: nothing was said after it was captured, whatever its clock says."""
+    """The earliest of these times, if `said_at` is one: nothing was said after it was captured, whatever its clock says."""
     known = [(at, text) for text in (said_at, *limits) if text and (at := epoch_seconds(text)) is not None]
     return min(known, key=lambda one: one[0])[1] if epoch_seconds(said_at) is not None else said_at
 
 
 def days_between(then: str | None, newest: str | None) -> float:
-    """0 where one of them is not known."""
+    """0 where one of them is unknown."""
     first, last = epoch_seconds(then), epoch_seconds(newest)
     return (last - first) / 86_400 if first is not None and last is not None else 0.0
 
 
 @lru_cache(maxsize=1 << 15)
 def epoch_seconds(text: str | None) -> float | None:
-    """Seconds, so that times written differently can be compared. What is no time is None."""
+    """Makes times comparable that are written differently. None for what is no time."""
     if not text:
         return None
     try:

@@ -1,10 +1,10 @@
-"""Texts as vectors, by a model that is installed as a package: nothing is ever downloaded. Without one, words alone still work.
+"""Texts as vectors, by a model that is installed as a package: nothing is ever downloaded. Without one, search is by words.
 
-Any embedder does that has a name (of another one the vectors are thrown away), `embed` and `ask`. The one known here is
-wordllama's table of 32,000 word pieces: a text is the mean of its pieces, words that say nothing counting little; a query is the
-sum of its words, each by how rare it is in the keep. That weighing makes more of a difference than the model.
+An embedder has a name, `embed` and `ask`; when the name changes, the stored vectors are dropped. The one built in is wordllama's
+table of 32,000 word pieces. A text is the mean of its pieces, where stop words count little. A query is the sum of its words,
+each weighted by how rare it is in the keep. These weights matter more than the model.
 
-Its files are read as they lie in the package, and the package itself is never imported: it brings an HTTP client along, sets up
+Its files are read from the installed package, and the package itself is never imported: it brings an HTTP client along, sets up
 logging for the whole program, and takes three times as long.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from dreamkeep.index.words import STOP
 
-#: numpy's arrays: it is there or not, and nothing of ours must need it to be checked.
+#: numpy's arrays. numpy may not be installed, and type checks must not need it.
 Array = Any
 
 _WEIGHTS = ("weights", "l2_supercat_256.safetensors")
@@ -32,7 +32,7 @@ class Embedder(Protocol):
     name: str
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """One row of length 1 for each text; of length 0 where there is nothing to say."""
+        """One row of length 1 for each text; of length 0 for a text without words."""
 
     def ask(self, words: Sequence[tuple[str, float]]) -> Array:
         """A query's words with their weights, as one such row."""

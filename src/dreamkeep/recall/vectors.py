@@ -1,6 +1,6 @@
-"""Vectors in the index: made bit by bit, and the nearest found by their signs first.
+"""Vectors in the index: filled in batches; the nearest are found by their codes first, then compared exactly.
 
-code     one bit for each dimension: is it positive? Compared by counting bits, all of them, in memory
+code     one bit for each dimension: is it positive? All codes are in memory, and compared by counting bits
 vector   one byte for each dimension: compared exactly, for the few that are near by their codes
 """
 
@@ -14,18 +14,18 @@ from dreamkeep.index.store import Store
 from dreamkeep.recall.embed import Array, Embedder
 
 _BATCH = 256
-#: Of those nearest by their codes so many more are compared exactly.
+#: So many times as many as wanted are compared exactly.
 _MORE = 3
 
 
 def fill(store: Store, embedder: Embedder, most: int, progress: Callable[[int, int], None] | None = None) -> int:
-    """Embed what waits, newest first, at most `most` texts; how many that were. Others write in between."""
+    """Embeds texts without a vector, newest first, at most `most`; returns how many. Others may write in between."""
     import numpy as np
 
     done, total = 0, min(most, store.unembedded_count())
     while done < total:
         with store.writing():
-            # Rows that come in order fill their pages; the other way round half of each stays empty.
+            # Rows that come in order fill SQLite's pages; in reverse order half of each page stays empty.
             waiting = sorted(store.unembedded(min(_BATCH, total - done)))
             if not waiting:
                 break
@@ -54,11 +54,12 @@ class Near(NamedTuple):
 
 
 class Nearest:
-    """All codes, in memory, as long as they are those of the store. Several threads may ask."""
+    """All codes, in memory, as long as the store has the same ones. Several threads may ask."""
 
     def __init__(self) -> None:
-        #: Of which store's vectors, their numbers and codes: replaced together, so that nobody sees one without the other.
-        self._held: tuple[tuple[str, int], Array, Array] | None = None
+        #: The store's embedder, the messages' numbers, their codes: replaced together, so that nobody sees one without the
+        #: others.
+        self._loaded: tuple[tuple[str, int], Array, Array] | None = None
 
     def near(
         self,
@@ -73,19 +74,19 @@ class Nearest:
         """Messages by what they mean: of those `inside`, best first, cosine at least `least`. `sessions`: only of these."""
         import numpy as np
 
-        nos_held, codes = self._load(store)
-        if not len(nos_held):
+        all_nos, codes = self._load(store)
+        if not len(all_nos):
             return []
         code: Array = np.packbits(asked > 0).view(np.uint64)
         far = np.bitwise_count(codes ^ code).sum(axis=1, dtype=np.uint16)
-        usable = nos_held > 0
+        usable = all_nos > 0
         if sessions is not None:
-            usable &= np.isin(nos_held >> SESSION_BITS, np.fromiter(sessions, dtype=np.int64))
+            usable &= np.isin(all_nos >> SESSION_BITS, np.fromiter(sessions, dtype=np.int64))
         places = np.flatnonzero(usable)
         wanted = limit * _MORE
         if inside is None and len(places) > wanted:
             places = places[np.argpartition(far[places], wanted)[:wanted]]
-        nos = nos_held[places[np.argsort(far[places], kind="stable")]].tolist()
+        nos = all_nos[places[np.argsort(far[places], kind="stable")]].tolist()
         if inside is not None:
             nos = _first_inside(nos, inside, wanted)
         found = [Near(no, value) for no, value in cosines(store.vectors(nos), asked).items() if value >= least]
@@ -94,19 +95,19 @@ class Nearest:
     def _load(self, store: Searchable) -> tuple[Array, Array]:
         import numpy as np
 
-        of, held = store.embedder(), self._held
-        if held is not None and held[0] == of:
-            return held[1:]
+        embedder, loaded = store.embedder(), self._loaded
+        if loaded is not None and loaded[0] == embedder:
+            return loaded[1:]
         rows = store.codes()
         nos = np.fromiter((no for no, _ in rows), dtype=np.int64, count=len(rows))
         packed = np.frombuffer(b"".join(code for _, code in rows), dtype=np.uint8)
         codes = packed.reshape(len(rows), -1).view(np.uint64) if rows else packed
-        self._held = (of, nos, codes)
+        self._loaded = (embedder, nos, codes)
         return nos, codes
 
 
 def _first_inside(nos: Sequence[int], inside: Callable[[Sequence[int]], Collection[int]], wanted: int) -> list[int]:
-    """Filters come before the cut: however many are outside, those inside are found."""
+    """The filter comes before the cut, so those inside are found however many are outside."""
     found: list[int] = []
     for start in range(0, len(nos), wanted):
         some = nos[start : start + wanted]
@@ -130,7 +131,8 @@ def cosines(vectors: Mapping[int, bytes], asked: Array) -> dict[int, float]:
 def with_neighbours(
     vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[int]], asked: Array
 ) -> dict[int, tuple[float, float]]:
-    """The cosine of each group's sum, its members counting alike, and of the one it is named by; of those that are there."""
+    """For each group: the cosine of the sum of its members, and that of the message it is named by. Messages without a vector are
+    left out."""
     import numpy as np
 
     if not vectors:

@@ -1,10 +1,10 @@
-"""The bundled sample: a week of a small project, as Claude Code, Codex and Gemini CLI would have kept it. Nothing in it happened.
+"""The bundled sample: an invented week of a small project, as Claude Code, Codex and Gemini CLI would have kept it.
 
     claude/ codex/ gemini/   what goes into ~/.claude, ~/.codex, ~/.gemini, byte for byte but for the home folder's name
     answers.json             what a model answered when it was asked about that week (recorded.py)
 
-The week is written in tests/planted/week/, made by `python -m tests.planted.sample`. The names of folders lack their dot here,
-so that an agent at work on this repository does not take them for its own.
+The week is written in tests/planted/week/; `python -m tests.planted.sample` makes these files from it. The folders' names lack
+their dot, so that an agent at work on this repository does not take them for its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import re
 from dreamkeep.host import Host, RealHost, make_folders, publish_file, read_file, replace_file
 
 AGENTS = ("claude", "codex", "gemini")
-#: As the transcripts have it; in a home elsewhere it is called as that is.
+#: The home folder in the transcripts; `lay_out` replaces it.
 HOME = "/home/you"
 PROJECT = "toolshed"
 REMOTE = "https://example.org/you/toolshed.git"
 #: Sunday after that week, in the morning: everything has been quiet for a day.
 NOW_NS = 1_794_132_000 * 10**9
-#: Whose transcripts something happens to: half of Monday's becomes NULs, Wednesday's is removed by its agent.
+#: The sessions whose transcripts get damaged: half of Monday's becomes NULs, Wednesday's is removed by its agent.
 BLANKED = "5b1e0c7a-2f6d-4c1b-8e21-9d4a71c3f001"
 GONE = "c1f2a9d4-6be0-4f57-a3d8-70b9e2d5c003"
 #: The agent whose Wednesday session that is.
@@ -32,7 +32,7 @@ _GIT = f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {REMOTE}\n'
 
 
 class SundayHost(RealHost):
-    """This machine, but for its clock, which stands, and its chance, which is none: so everybody sees the same."""
+    """This machine, but with a stopped clock and without chance, so that everybody sees the same."""
 
     def __init__(self) -> None:
         self._chance = random.Random(PROJECT)
@@ -44,8 +44,8 @@ class SundayHost(RealHost):
         return self._chance.randbytes(count)
 
 
-def lay(host: Host, home: str) -> None:
-    """The week's transcripts, and a folder for the project, into an empty home."""
+def lay_out(host: Host, home: str) -> None:
+    """Writes the week's transcripts, and a folder for the project, into an empty home."""
     git = f"{home}/{PROJECT}/.git"
     make_folders(host, git)
     publish_file(host, f"{git}/config", _GIT.encode())
@@ -57,12 +57,12 @@ def lay(host: Host, home: str) -> None:
 
 
 def slug(folder: str) -> str:
-    """As Claude Code calls the folder of a folder."""
+    """The name that Claude Code gives to a project's folder."""
     return re.sub(r"[^A-Za-z0-9]", "-", folder)
 
 
-def mishap(host: Host, home: str) -> None:
-    """What happens to agents' files: a power cut leaves NULs, and old chats are cleaned away."""
+def damage_transcripts(host: Host, home: str) -> None:
+    """What happens to agents' files in real life: a power cut leaves NULs, and old chats are cleaned up."""
     for name in _names(host, home, tuple(f".{agent}" for agent in AGENTS)):
         path = f"{home}/{name}"
         if BLANKED in name:

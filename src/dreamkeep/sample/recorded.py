@@ -1,8 +1,8 @@
-"""Answers of a model that were given once, and are given again wherever the same words are asked about.
+"""Recorded answers of a model, replayed wherever a request shows the same words.
 
 answers.json holds what a model answered to the requests of the sample week, one after the other, from what each of them shows.
-Its items are known by the words that they quote, its verdicts and operations by their notes. So no id and no place stands in the
-file, and an answer stays good when the prompts are worded anew.
+Its items are found by the words that they quote, its verdicts and operations by their notes. So the file holds no ids and no
+places, and an answer stays valid when the prompts change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from dreamkeep.host import Host, read_file, replace_file
 
-#: A request, as its file has it → the JSON object that answers it.
+#: A request as in its file → the JSON object that answers it.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 _FILE = "answers.json"
-#: A line of a session, as a request shows it: its place, and whose words follow.
+#: A line of a session in a request: its place, its speaker, its words.
 _SHOWN = re.compile(r"\[(?P<place>[^\]\s]+)\] (?P<whose>[^:\n]+?)(?: \(read before\))?: (?P<text>.*)", re.S)
 
 
@@ -34,9 +34,9 @@ class RequestLine(NamedTuple):
 
 
 class Answers:
-    """What a model said: `items` without places, `verdicts` and `operations` by their notes.
+    """A model's answers: `items` without places, `verdicts` and `operations` by their notes.
 
-    A note without a verdict is kept, or suggested where the reader was not sure of it. One without an operation is new. An
+    A note without a verdict is kept, or suggested where the reader was not sure of it. A note without an operation is new. An
     operation names the other note by its text, or by its name in the request.
     """
 
@@ -51,16 +51,16 @@ class Answers:
         self.operations = dict(operations or {})
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """`request`: as its file has it."""
+        """`request`: as in its file."""
         shown = str(request["user"])
         if request["kind"] == "read":
-            return {"items": list(self._found_in(shown))}
+            return {"items": list(self._items_in(shown))}
         if request["kind"] == "challenge":
             return {"verdicts": [self._verdict(n, note) for n, note in _numbered(shown, " note ")]}
         return {"operations": [self._operation(n, note, shown) for n, note in _numbered(shown, " new note ")]}
 
-    def _found_in(self, shown: str) -> Iterator[dict[str, Any]]:
-        """The items whose decisive words are there, each quote with its place."""
+    def _items_in(self, shown: str) -> Iterator[dict[str, Any]]:
+        """The items whose first quote is shown, each quote with its place."""
         lines = list(lines_in(shown))
         for one in self.items:
             quotes = [{**quote, "place": place} for quote in one["quotes"] if (place := _place_of(quote, lines))]
@@ -69,8 +69,8 @@ class Answers:
 
     def _verdict(self, n: int, note: str) -> dict[str, Any]:
         unsure = any(one["note"] == note and one["strength"] == "maybe" for one in self.items)
-        known = {"verdict": "suggest" if unsure else "keep", "why": "", "note": ""}
-        return {"item": n, **known, **self.verdicts.get(note, {})}
+        default = {"verdict": "suggest" if unsure else "keep", "why": "", "note": ""}
+        return {"item": n, **default, **self.verdicts.get(note, {})}
 
     def _operation(self, n: int, note: str, shown: str) -> dict[str, Any]:
         made = {"operation": "new", "other": "", "why": "", **self.operations.get(note, {})}
@@ -79,12 +79,12 @@ class Answers:
 
 
 def load(host: Host) -> Answers:
-    """Those of the sample week."""
+    """The answers for the sample week."""
     return Answers(**json.loads(read_file(host, f"{os.path.dirname(os.path.abspath(__file__))}/{_FILE}")))
 
 
 def lay_answers(host: Host, folder: str, answer: Answer) -> Counter[str]:
-    """An answer to each request in a folder of `dream --export`: so many of each kind."""
+    """Writes an answer to each request in a folder of `dream --export`; returns how many of each kind."""
     kinds: Counter[str] = Counter()
     for name in sorted(name for name in host.names(f"{folder}/requests") if name.endswith(".json")):
         request = json.loads(read_file(host, f"{folder}/requests/{name}"))
@@ -94,7 +94,7 @@ def lay_answers(host: Host, folder: str, answer: Answer) -> Counter[str]:
 
 
 def lines_in(shown: str) -> Iterator[RequestLine]:
-    """A session's lines, of a request that shows it."""
+    """The session's lines in a request."""
     for block in re.split(r"\n(?=\[|==)", shown):
         if found := _SHOWN.match(block):
             speaker = next((one for one in ("user", "agent") if found["whose"].startswith(one)), "tool")
@@ -110,5 +110,5 @@ def _numbered(shown: str, sign: str) -> list[tuple[int, str]]:
 
 
 def _find_notes(shown: str, sign: str) -> Iterator[tuple[str, str]]:
-    """Lines of the request's own with this sign, each with the note below it."""
+    """The request's own lines with this sign, each with the note below it."""
     return ((line, text) for line, text in pairwise(shown.splitlines()) if line.startswith("==") and sign in line)

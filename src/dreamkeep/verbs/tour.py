@@ -49,7 +49,7 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
     host = week.SundayHost()
     home = f"{place}/home"
     try:
-        week.lay(host, home)
+        week.lay_out(host, home)
     except OSError as problem:
         raise from_os(problem, "unpacking the sample", home) from problem
     keep = Keep.open(f"{place}/keep", host=host, environment={})
@@ -96,11 +96,11 @@ GONE_FROM = week.GONE_FROM
 GONE = f"{GONE_FROM}:{week.GONE[:8]}"
 
 
-def mishap(tour: Tour) -> None:
+def damage_transcripts(tour: Tour) -> None:
     """Damage the sample's agent files. Never touches a user's own."""
     if tour.home is None:
         raise BadUsage("your own files are never changed", where=tour.folder, next="Use the sample: `tour --sample`.")
-    week.mishap(week.SundayHost(), tour.home)
+    week.damage_transcripts(week.SundayHost(), tour.home)
 
 
 def exchange_of(tour: Tour) -> str:

@@ -20,7 +20,7 @@ from dreamkeep.surfaces.cli.capture import describe_ingested, show_outcomes
 from dreamkeep.surfaces.cli.commands import run_verb
 from dreamkeep.surfaces.cli.parser import parser
 from dreamkeep.verbs.standalone import mask_secrets
-from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
+from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, damage_transcripts, exchange_of, lay_answers, slug, take_in
 
 _NAME = "TOUR"
 _CAPTURE = "1. Capture: copy what the agents have on disk into the keep, byte for byte."
@@ -95,7 +95,7 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     _take_in(tour)
     _do(tour, "sessions")
     _say("2. Recovery: the power fails. Half of Monday's transcript is now NUL bytes, and its agent has deleted Wednesday's.")
-    mishap(tour)
+    damage_transcripts(tour)
     _do(tour, "audit")
     _do(tour, "restore", GONE, "--to", GONE_FROM)
     _do(tour, "repair", "--apply")
