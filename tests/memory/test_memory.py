@@ -69,7 +69,7 @@ def test_a_note_shows_all_that_it_rests_on_and_when_that_was_said() -> None:
     assert [(step.what, step.why) for step in found.history] == [("added", ""), ("strengthened", "said again")]
 
 
-def test_an_undone_run_never_was_and_later_ones_stay_where_they_do_not_rest_on_it() -> None:
+def test_an_undone_run_leaves_no_trace_and_later_runs_keep_what_does_not_rest_on_it() -> None:
     """M11"""
     told = [
         insight("i-1", run="r-1"),
@@ -88,14 +88,14 @@ def test_an_undone_run_never_was_and_later_ones_stay_where_they_do_not_rest_on_i
     assert memory.notes["n-2"].state == note.ACTIVE and memory.runs["r-1"].undone
 
 
-def test_an_undoing_that_comes_later_says_that_the_fold_must_begin_again() -> None:
+def test_undoing_a_run_that_was_folded_asks_for_a_new_fold() -> None:
     memory = fold([insight("i-1", run="r-1")])
     assert not memory.needs_refold
     memory.apply(event(Kind.DREAM_UNDONE, run="r-1"))
     assert memory.needs_refold
 
 
-def test_a_rejected_insight_takes_along_the_note_that_rests_on_it_alone() -> None:
+def test_rejecting_an_insight_ends_the_note_that_rests_on_it_alone() -> None:
     """D28"""
     told = [insight("i-1"), insight("i-2"), a_note("n-1", "i-1"), a_note("n-2", "i-1", "i-2")]
     memory = fold([*told, event(Kind.INSIGHT_REJECTED, id="i-1", reason="wrong")])
@@ -110,7 +110,7 @@ def test_a_retracted_note_does_not_come_back_by_itself() -> None:
     assert fold([*told, *again]).notes["n-1"].state == note.RETRACTED
 
 
-def test_a_session_is_dreamed_in_ranges_and_a_run_that_died_is_not_believed() -> None:
+def test_a_session_is_dreamed_in_ranges_and_what_a_dead_run_says_later_is_ignored() -> None:
     """M1 M2 D11 D20"""
     done = event(Kind.SESSION_COMPLETED, 1, session="s", seq=10, reason="ended")
     begun = event(Kind.DREAM_STARTED, 2, run="r-1", trigger="manual", sessions=[{"session": "s"}])
@@ -145,7 +145,7 @@ def test_a_failure_keeps_its_reason_and_its_attempts() -> None:
     assert (found.status, found.attempts, found.read) == (dreams.PENDING, 3, 6), "put off (no budget) is no failure"
 
 
-def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
+def test_a_malformed_event_is_counted_and_changes_nothing() -> None:
     """D26"""
     good = [insight("i-1"), a_note("n-1", "i-1")]
     bad = [
@@ -159,7 +159,7 @@ def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
     assert memory.malformed == 10 and rows(memory) == rows(fold(good))
 
 
-def test_a_run_of_another_keep_that_died_does_not_take_up_again_what_was_read_here() -> None:
+def test_a_dead_run_of_another_keep_does_not_reopen_sessions_that_were_read_here() -> None:
     """R4"""
     done = event(Kind.SESSION_COMPLETED, session="s", seq=10, reason="ended")
     ours = event(Kind.DREAM_STARTED, run="r-1", trigger="manual", sessions=[{"session": "s"}])
@@ -169,7 +169,7 @@ def test_a_run_of_another_keep_that_died_does_not_take_up_again_what_was_read_he
     assert (found.status, found.attempts) == (dreams.COMPLETED, 0)
 
 
-def test_what_a_project_shows_follows_every_change() -> None:
+def test_a_projects_active_notes_and_fingerprint_follow_every_change() -> None:
     memory = fold([insight("i-1"), a_note("n-1", "i-1"), a_note("n-2", "i-1", project=""), a_note("n-3", "i-1", project="q")])
     assert {one.id for one in memory.active_notes("p")} == {"n-1", "n-2"} and {one.id for one in memory.active_notes("")} == {
         "n-2"
@@ -191,7 +191,7 @@ def test_no_body_of_any_kind_stops_the_fold() -> None:
             assert "n-1" in memory.notes, kind
 
 
-def test_a_deleted_session_does_not_wait_and_is_read_anew_should_it_come_back() -> None:
+def test_a_deleted_session_does_not_wait_for_a_dream_and_is_read_in_full_if_it_comes_back() -> None:
     done = event(Kind.SESSION_COMPLETED, session="s", seq=10, reason="ended")
     gone = event(Kind.SESSION_DELETED, session="s")
     memory = fold([done])
@@ -202,7 +202,7 @@ def test_a_deleted_session_does_not_wait_and_is_read_anew_should_it_come_back() 
     assert fold([done, gone, back]).dreamed["s"].finished == 3
 
 
-def test_a_run_that_dies_has_tried_one_session_and_not_all_that_it_wanted() -> None:
+def test_a_run_that_dies_counts_an_attempt_for_one_session_only() -> None:
     """M1 D11: a machine that is switched off five times must not poison what was never looked at."""
     told = [event(Kind.SESSION_COMPLETED, session=s, seq=10, reason="ended") for s in ("a", "b", "c")]
     listed = [{"session": s} for s in ("a", "b", "c")]
@@ -212,7 +212,7 @@ def test_a_run_that_dies_has_tried_one_session_and_not_all_that_it_wanted() -> N
     assert [one.attempts for one in fold(told).dreamed.values()] == [0, 1, 0]
 
 
-def test_ids_are_identities_exact_but_for_case_and_spaces() -> None:
+def test_ids_ignore_case_and_spaces_and_nothing_else() -> None:
     """D5"""
     assert insight_id("python:sess-1", "decision", "Use  X.") == insight_id("python:sess-1", "decision", "use x")
     assert insight_id("python:sess-1", "decision", "q") != insight_id("python:sess-12", "decision", "q")
@@ -249,7 +249,7 @@ _EVENTS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_EVENTS, max_size=25), st.lists(st.integers(0, 25), max_size=4))
-def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told: list[Event], stops: Sequence[int]) -> None:
+def test_a_fold_that_continues_from_its_rows_gives_the_same_as_a_fold_from_zero(told: list[Event], stops: Sequence[int]) -> None:
     """D34: as an index does it: rows out, rows in, and from zero again when a run was undone."""
     kept: dict[tuple[str, str], Any] = {}
     done: list[Event] = []
@@ -274,7 +274,7 @@ def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_EVENTS, max_size=40))
-def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(told: list[Event]) -> None:
+def test_derived_tables_agree_with_a_scan_of_all_notes(told: list[Event]) -> None:
     memory = fold(told)
     for project in ("", *{one.project for one in memory.notes.values()}):
         active = [one.id for one in memory.notes.values() if one.state == "active" and one.project in ("", project)]
@@ -284,7 +284,7 @@ def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(
         assert resting <= set(memory.rests.get(id, {}).get("notes", ()))
 
 
-def test_every_kind_of_memory_is_heard() -> None:
+def test_every_kind_of_memory_event_has_a_handler() -> None:
     named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
     assert named <= _HANDLERS.keys()
 

@@ -69,14 +69,14 @@ def test_a_page_written_by_hand_survives_byte_for_byte() -> None:
     assert replace_region(moved, region("- b [n-222222]")) == hand + "\n\n" + region("- b [n-222222]") + "\nmore of mine\n"
 
 
-def test_a_file_of_windows_lines_stays_one() -> None:
+def test_a_file_with_windows_line_ends_keeps_them() -> None:
     once = replace_region("# Title\r\n", region("- a [n-111111]"))
     assert once == "# Title\r\n\r\n" + region("- a [n-111111]").replace("\n", "\r\n") + "\r\n"
     assert replace_region(once, region("- a [n-111111]")) == once
     assert find_edits(region("- a [n-111111]"), parse(once).region or "") == []
 
 
-def test_an_end_without_a_line_feed_is_an_end() -> None:
+def test_a_region_may_end_the_file_without_a_line_feed() -> None:
     assert replace_region(region("- a [n-111111]"), region()) == region()
     assert parse(region()) == ("", region(), "", "")
 
@@ -92,7 +92,7 @@ def test_an_end_without_a_line_feed_is_an_end() -> None:
         END + "\n" + BEGIN,
     ],
 )
-def test_fences_that_nobody_can_make_sense_of_are_a_problem_and_nothing_is_written(text: str) -> None:
+def test_unclear_fences_are_a_problem_and_nothing_is_written(text: str) -> None:
     found = parse(text)
     assert found.problem and found.region is None and found.before == text
     with pytest.raises(Refused) as told:
@@ -112,18 +112,18 @@ def test_fences_that_nobody_can_make_sense_of_are_a_problem_and_nothing_is_writt
         "",
     ],
 )
-def test_what_only_looks_like_a_fence_is_none(text: str) -> None:
+def test_a_lookalike_of_a_fence_is_no_fence(text: str) -> None:
     assert parse(text) == (text, None, "", "")
     once = replace_region(text, region())
     assert once.startswith(text) and parse(once).region == region()
 
 
-def test_a_code_block_that_nobody_closed_hides_nothing() -> None:
+def test_an_unclosed_code_block_hides_nothing() -> None:
     text = "```\nnever closed\n" + region("- a [n-111111]") + "\n"
     assert parse(text).region == region("- a [n-111111]")
 
 
-def test_fences_of_other_versions_are_known() -> None:
+def test_fences_of_other_versions_are_recognised() -> None:
     text = "  <!-- dreamkeep:begin -->\n- a\n<!-- dreamkeep:end v9 -->\t\n"
     assert parse(text).region == text[:-1] and parse(text).after == "\n"
 
@@ -154,7 +154,7 @@ EVIL = [
 
 
 @pytest.mark.parametrize("text", EVIL)
-def test_the_text_of_a_note_can_not_break_the_page(text: str) -> None:
+def test_a_notes_text_can_not_break_the_page(text: str) -> None:
     """X1: text is data."""
     made = render([noted(text), noted("a decent note")], "p")
     file = replace_region("before\n", made.text)
@@ -167,7 +167,7 @@ def test_the_text_of_a_note_can_not_break_the_page(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_one_line_and_comes_back(text: str) -> None:
+def test_any_text_is_flattened_to_one_line_and_read_back(text: str) -> None:
     made = render([noted(text, pinned=True)], "p")
     assert len(made.text.split("\n")) == (3 + len(made.notes) if made.notes else 2)
     assert find_edits(made.text, made.text) == [] and parse(replace_region("", made.text)).region == made.text
@@ -252,7 +252,7 @@ def test_a_page_fits_any_budget_and_every_note_is_shown_or_listed(
     assert render(list(reversed(notes)), "p", PageBudget(lines, size, tokens)).text == made.text
 
 
-def test_the_region_ends_within_what_a_reader_reads() -> None:
+def test_the_region_ends_within_the_files_budget() -> None:
     """D18: what stands before the region takes its part of the budget."""
     before = "mine\n" * 150
     made = render([noted(f"fact{n} holds") for n in range(300)], "p", remaining_budget(before, PageBudget()))
@@ -324,7 +324,7 @@ def test_a_hand_edit_is_understood(old: str, new: str, expected: list[PageEdit])
     assert find_edits(PUBLISHED, now.replace("\n", "\r\n")) == expected
 
 
-def test_a_merge_that_nobody_finished_loses_nothing() -> None:
+def test_an_unfinished_merge_loses_no_line() -> None:
     """X3: both sides are there, markers and the common base are not."""
     now = region(
         "### Constraints",
@@ -364,7 +364,7 @@ WORDS = st.text("abcdefgh ", min_size=1, max_size=12).filter(lambda text: text.s
     st.lists(WORDS, min_size=1, max_size=8, unique_by=lambda text: " ".join(text.split())),
     st.randoms(use_true_random=False),
 )
-def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.Random) -> None:
+def test_any_mixture_of_hand_edits_is_understood(texts: list[str], chance: random.Random) -> None:
     """M10: changed, deleted, added, moved, spaced, wrapped: in any mixture."""
     texts = [f"{n} " + " ".join(text.split()) for n, text in enumerate(texts)]
     kinds = [chance.choice(TYPES) for _ in texts]

@@ -44,9 +44,7 @@ def look(keep: Keep) -> tuple[object, ...]:
 
 
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=12), NAMES)
-def test_a_name_leads_to_one_that_was_not_given_up_and_following_agrees_with_starting_over(
-    steps: list[tuple[str, str]], name: str
-) -> None:
+def test_a_name_leads_to_a_current_one_and_following_agrees_with_starting_over(steps: list[tuple[str, str]], name: str) -> None:
     names: dict[str, str] = {}
     followed = name  # as a row that is brought up to date with each step
     for was, now in steps:
@@ -58,7 +56,7 @@ def test_a_name_leads_to_one_that_was_not_given_up_and_following_agrees_with_sta
 
 
 @given(st.lists(st.tuples(st.sampled_from(["hand", "ingest", "undo", "apart"]), NAMES, NAMES, st.integers(0, 9)), max_size=12))
-def test_names_are_the_same_followed_step_by_step_and_told_from_the_beginning(steps: list[tuple[str, str, str, int]]) -> None:
+def test_names_are_the_same_followed_step_by_step_and_folded_from_the_beginning(steps: list[tuple[str, str, str, int]]) -> None:
     events = [Event(f"t{name}", Kind.TASK_OPENED, "x", {"id": name, "title": name, "project": name}) for name in "abcd"]
     followed = fold(events)
     for n, (what, was, now, which) in enumerate(steps):
@@ -124,7 +122,7 @@ def test_a_session_that_goes_on_under_another_project_name_keeps_its_task(tmp_pa
         assert task["project"] == "birds"
 
 
-def test_a_name_that_is_given_back_holds_again(tmp_path: Path, root: str) -> None:
+def test_renaming_a_project_back_restores_its_name(tmp_path: Path, root: str) -> None:
     place = folder(tmp_path, "old")
     with Keep.open(root) as keep:
         keep.session("one", cwd=place).record("a pelican")
@@ -150,7 +148,7 @@ def test_merging_makes_two_projects_one_and_the_page_holds_the_notes_of_both(tmp
         assert "way to second" in page.read_text(), "a file that showed the one shows both"
 
 
-def test_an_index_that_followed_a_renaming_which_is_gone_reads_the_sessions_again(tmp_path: Path, root: str) -> None:
+def test_an_index_that_followed_a_lost_renaming_reads_the_sessions_again(tmp_path: Path, root: str) -> None:
     """Damage took the event: answers do not depend on what the index once knew."""
     with Keep.open(root) as keep:
         keep.session("one", cwd=folder(tmp_path, "old")).record("a pelican")
@@ -165,7 +163,7 @@ def test_an_index_that_followed_a_renaming_which_is_gone_reads_the_sessions_agai
 @pytest.mark.parametrize(
     "bad", ["a\nb../../x", "a\rb", "a\tb", "a\x1b[2Jb", "a\x00b", "a\x85b", "a\u2028b", "a\u202eb", "a\udcffb"]
 )
-def test_a_name_with_a_sign_that_nobody_sees_is_refused_and_nothing_is_renamed(tmp_path: Path, root: str, bad: str) -> None:
+def test_a_name_with_an_invisible_character_is_refused_and_nothing_is_renamed(tmp_path: Path, root: str, bad: str) -> None:
     """X1: one with a line feed would be two lines wherever it is shown, and an escape is the terminal's."""
     with Keep.open(root) as keep:
         for name in ("first", "second"):
@@ -192,7 +190,7 @@ def test_no_project_is_merged_into_one_whose_name_can_not_be_shown(tmp_path: Pat
         assert keep.project_merge(odd, first)["sessions"] == 2
 
 
-def test_what_can_not_be_renamed_is_refused_with_a_word(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
+def test_a_renaming_that_is_impossible_is_refused_with_a_message(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
     with Keep.open(root) as keep:
         for name in ("first", "second"):
             keep.session(name, cwd=folder(tmp_path, name)).record("x")

@@ -93,7 +93,7 @@ def test_many_rules_do_not_push_out_what_was_asked_for_and_what_is_open() -> Non
     assert made.text.count("never touched by hand") > 5 and made.left_out > 200
 
 
-def test_what_was_left_out_is_told_also_where_there_was_room() -> None:
+def test_left_out_lines_are_counted_also_where_there_was_room() -> None:
     notes = [_note(n, "constraint", f"The {chr(97 + n // 26)}{chr(97 + n % 26)}omat is never painted.") for n in range(500)]
     made = fit("p", pack.note_lines(notes), 1_000_000)
     assert len(made.sources) + made.left_out == 500 and made.left_out >= 100
@@ -113,7 +113,7 @@ def test_pinned_notes_come_before_everything_and_notes_are_whole_or_not_there() 
     assert {line for line in lines if "never touched" in line} <= {f"- {one.text} [{one.id}]" for one in notes}
 
 
-def test_what_two_notes_say_alike_is_said_once_and_nothing_is_no_pack() -> None:
+def test_two_similar_notes_give_one_line_and_no_lines_give_no_pack() -> None:
     twice = [_note(1, "constraint", "Never use floats for prices."), _note(2, "preference", "Never use floats for prices!")]
     assert fit("p", pack.note_lines(twice), 500).text.count("floats") == 1
     assert fit("p", [], 500) == pack.Pack("", 0, (), 0)
@@ -150,7 +150,7 @@ def test_how_the_last_session_stood_is_told_from_its_beginning_or_not_at_all() -
     )
 
 
-def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was_said_to() -> None:
+def test_the_agents_last_answer_is_shown_and_a_mere_done_with_the_one_before_it() -> None:
     [_, said, _] = pack.past_lines(_past("The old invoices keep their floats, for the tax office.", "Done."), [], str)
     assert said.text == "The agent's last answer: “The old invoices keep their floats, for the tax office. … Done.”"
     [_, said, _] = pack.past_lines(
@@ -159,7 +159,7 @@ def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was
     assert said.text == "The agent's last answer: “All prices are integers now, everywhere.”"
 
 
-def test_a_last_command_that_failed_is_told_with_its_error() -> None:
+def test_a_failed_last_command_is_shown_with_its_error() -> None:
     past = _past("Deployed.")._replace(failed="make deploy → exit 2: disk full")
     assert "The last command failed: make deploy → exit 2: disk full" in [line.text for line in pack.past_lines(past, [], str)]
 
@@ -284,7 +284,7 @@ def test_the_last_session_is_where_somebody_talked_last_and_thanks_is_not_what_i
     assert "- Before that: python, " in text and text.index("the shed") > text.index("python:new")
 
 
-def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Path) -> None:
+def test_a_pack_holds_what_matches_the_query_or_the_task(told: Keep, project: Path) -> None:
     plain = told.pack(project=str(project), budget=140)
     asked = told.pack("which storage do we use?", project=str(project), budget=220)
     assert "PostgreSQL" not in plain["text"].partition("### Decisions")[0]
@@ -312,7 +312,7 @@ def test_only_what_somebody_said_is_quoted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mark", "is_said"), [("", True), ("partial", True), ("rewound", False), ("injected", False), ("copied", False)]
 )
-def test_what_is_taken_back_or_nobodys_own_word_is_not_quoted(mark: str, is_said: bool) -> None:
+def test_words_that_were_rewound_or_are_nobodys_own_are_not_quoted(mark: str, is_said: bool) -> None:
     assert pack.is_own_words("user", mark) is pack.is_own_words("assistant", mark) is is_said
     assert not any(pack.is_own_words(role, mark) for role in ("tool", "summary", "system", "reasoning"))
 
@@ -321,7 +321,7 @@ def _role(keep: Keep, session: str, seq: str) -> str:
     return str(next(one["role"] for one in keep.show(session)["messages"] if str(one["seq"]) == seq))
 
 
-def test_an_agent_that_asks_is_not_told_under_its_task_what_it_was_just_asked(told: Keep, project: Path) -> None:
+def test_an_agents_own_last_prompt_is_not_repeated_under_its_task(told: Keep, project: Path) -> None:
     now = told.session("now", cwd=project).submit("Make the prices page show cents, as the tests want it.")
     now.start()
     made = told.pack("prices page cents tests", project=str(project))
@@ -330,7 +330,7 @@ def test_an_agent_that_asks_is_not_told_under_its_task_what_it_was_just_asked(to
     assert rest.startswith("- python, ") and "Make the prices page show cents" in rest.partition("\n")[0]
 
 
-def test_what_does_not_hold_any_more_is_in_no_pack(told: Keep, project: Path) -> None:
+def test_a_note_that_ended_is_in_no_pack(told: Keep, project: Path) -> None:
     floats = next(one for one in told.notes() if "floats" in one["text"])
     told.note_change(floats["id"], "retract")
     told.note_add("Let's use SQLite for storage.", kind="decision", project=floats["project"])
@@ -380,7 +380,7 @@ def test_the_command_line_says_the_contracts_json(told: Keep, cli: Cli, project:
     assert cli("pack", environment={"DREAMKEEP_RECALL_BUDGET": "7"}).code == 2
 
 
-def test_a_budget_that_is_none_is_refused(keep: Keep, root: str) -> None:
+def test_an_invalid_budget_is_refused(keep: Keep, root: str) -> None:
     for budget in (0, -1, True, 10**9):
         with pytest.raises(BadUsage):
             keep.pack(budget=budget)
@@ -484,7 +484,7 @@ def _learned(keep: Keep) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_an_agent_wrote_down_of_a_pack_is_neither_learned_nor_found(form: str, keep: Keep, tmp_path: Path) -> None:
+def test_a_pack_in_an_agents_transcript_is_neither_learned_nor_found(form: str, keep: Keep, tmp_path: Path) -> None:
     """D33: whichever way a hook's words come back in a transcript."""
     for name, text in FORMS[form]().items():
         (tmp_path / "home" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -529,7 +529,7 @@ def packs(root: str) -> dict[str, str]:
     return {one.name: one.read_text() for one in sorted(folder.iterdir())} if folder.exists() else {}
 
 
-def test_the_next_session_is_told_where_the_last_one_stood(keep: Keep, root: str, agent: Agent, project: Path) -> None:
+def test_the_next_session_reads_where_the_last_one_left_off(keep: Keep, root: str, agent: Agent, project: Path) -> None:
     """After a drain alone: nothing was dreamed yet."""
     assert agent.starts() == ""
     agent.says("Rename the price column.", "The column is renamed; the view still has the old name.")
@@ -583,7 +583,7 @@ def test_only_what_changed_is_written(keep: Keep, root: str, agent: Agent, tmp_p
     assert changed == {pack_files.pack_file(keep.summary(f"claude:{agent.session}").project), "made"}
 
 
-def test_nobody_renders_where_no_hook_ever_asks(keep: Keep, root: str) -> None:
+def test_no_pack_is_rendered_where_no_hook_is_set_up(keep: Keep, root: str) -> None:
     keep.session("s", cwd="/").record("Hello")
     keep.note_add("Answer in plain words.")
     keep.render_packs()
@@ -615,7 +615,7 @@ def test_which_pack_is_found_by_the_folder_and_never_another_projects(keep: Keep
         assert [w for w in ("in the repository", "in the plain folder") if w in said] == [what] * (what != "everywhere"), folder
 
 
-def test_a_folder_that_became_another_project_is_not_told_of_the_old_one(keep: Keep, root: str, agent: Agent) -> None:
+def test_a_folder_that_became_another_project_gets_no_pack_of_the_old_one(keep: Keep, root: str, agent: Agent) -> None:
     agent.says("Work in the repository.")
     keep.drain()
     assert "in the repository" in agent.starts()
@@ -627,7 +627,7 @@ def test_a_folder_that_became_another_project_is_not_told_of_the_old_one(keep: K
 # -- after a compaction
 
 
-def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Agent) -> None:
+def test_a_pack_after_a_compaction_holds_what_the_session_said_before(keep: Keep, agent: Agent) -> None:
     """A2: constraints, decisions and open ends of this very session, which no dream has read."""
     agent.starts()
     agent.says("Money is integer cents everywhere, we never use floats for prices. My password is hunter2pass!")
@@ -662,7 +662,7 @@ def _kinds(before: dict[str, bytes], root: str) -> list[str]:
     return new
 
 
-def test_what_a_user_took_back_is_not_handed_in_again_after_a_compaction(keep: Keep, agent: Agent) -> None:
+def test_a_pack_after_a_compaction_lacks_what_the_user_rewound(keep: Keep, agent: Agent) -> None:
     agent.says("We never use floats for prices.")
     agent.says("We always squash commits before merging.")
     agent.fires("SessionEnd", reason="other")
@@ -751,7 +751,7 @@ def test_packs_that_can_not_be_read_cost_a_pack_and_doctor_says_just_that(keep: 
     assert keep.drain()["calls"] == 1 and "packs" in warned[0]
 
 
-def test_a_folder_of_which_no_file_system_has_heard_is_no_trouble(keep: Keep, root: str, agent: Agent) -> None:
+def test_a_folder_name_that_no_file_system_allows_does_no_harm(keep: Keep, root: str, agent: Agent) -> None:
     keep.note_add("Answer in plain words.", kind="preference")
     agent.says("Rename the price column.")
     keep.drain()
@@ -794,7 +794,7 @@ def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_
             break
 
 
-def test_what_a_dead_process_left_is_swept_and_a_damaged_memory_of_it_is_made_again(keep: Keep, root: str, agent: Agent) -> None:
+def test_a_dead_processs_files_are_swept_and_a_damaged_list_of_packs_is_rebuilt(keep: Keep, root: str, agent: Agent) -> None:
     agent.says("Rename the price column.")
     keep.drain()
     good = packs(root)

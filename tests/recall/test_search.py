@@ -175,7 +175,7 @@ def test_filters_come_before_the_cut(keep: Keep) -> None:
     assert len(keep.search("apples", limit=7)) == 7
 
 
-def test_what_was_just_captured_or_learned_is_found_by_the_next_search(keep: Keep) -> None:
+def test_the_next_search_finds_what_was_just_captured_or_learned(keep: Keep) -> None:
     """D23"""
     talk(keep, "a", "the zebra is striped")
     assert texts(keep.search("zebra")) == ["the zebra is striped"]
@@ -186,7 +186,7 @@ def test_what_was_just_captured_or_learned_is_found_by_the_next_search(keep: Kee
     assert len(keep.search("zebra", kinds=["message"])) == 2
 
 
-def test_what_a_hook_left_is_found_by_the_next_search(keep: Keep) -> None:
+def test_the_next_search_finds_what_a_hook_left_in_the_spool(keep: Keep) -> None:
     call = {"session_id": "h1", "cwd": "/", "hook_event_name": "UserPromptSubmit", "prompt": "why is the okapi shy?"}
     command = [sys.executable, "-m", "dreamkeep", "--keep", keep.root, "hook", "claude", "UserPromptSubmit"]
     environment = {**os.environ, "PYTHONPATH": str(Path(dreamkeep.__file__).parent.parent)}
@@ -195,7 +195,7 @@ def test_what_a_hook_left_is_found_by_the_next_search(keep: Keep) -> None:
     assert (hit.session, hit.text) == ("claude:h1", "why is the okapi shy?")
 
 
-def test_what_was_superseded_comes_after_what_replaced_it_and_says_so(keep: Keep) -> None:
+def test_a_superseded_note_comes_after_its_replacement_and_names_it(keep: Keep) -> None:
     """D38: also if only the old one has the words, and the talk behind the notes likewise."""
     talk(keep, "old", "we shall store the orders in MySQL", "fine, MySQL it is")
     talk(keep, "new", "move to Postgres, please", "done")
@@ -220,7 +220,7 @@ def test_what_was_superseded_comes_after_what_replaced_it_and_says_so(keep: Keep
     assert marked["fine, MySQL it is"] == ""
 
 
-def test_as_of_an_earlier_time_what_was_known_then_counts(keep: Keep) -> None:
+def test_as_of_an_earlier_time_later_notes_supersede_nothing(keep: Keep) -> None:
     note(keep, "n-old", "The port is 8080", at="2026-01-01T00:00:00Z")
     note(keep, "n-new", "The port is 9090", at="2026-03-01T00:00:00Z")
     supersede(keep, "n-old", "n-new")
@@ -231,7 +231,7 @@ def test_as_of_an_earlier_time_what_was_known_then_counts(keep: Keep) -> None:
     assert keep.search("port", as_of="2025-12-31") == []
 
 
-def test_of_a_chain_the_last_one_is_told(keep: Keep) -> None:
+def test_a_chain_of_superseded_notes_leads_to_the_last_one(keep: Keep) -> None:
     for n in range(4):
         note(keep, f"n-{n}", f"The limit is {n} items", at=f"2026-01-0{n + 1}T00:00:00Z")
         if n:
@@ -240,7 +240,7 @@ def test_of_a_chain_the_last_one_is_told(keep: Keep) -> None:
     assert hits[0].id == "n-3" and {hit.superseded_by for hit in hits[1:]} == {"n-3"}
 
 
-def test_our_own_words_are_no_hits_and_a_summary_comes_after_what_it_sums_up(keep: Keep, tmp_path: Path) -> None:
+def test_packs_are_no_hits_and_a_summary_comes_after_what_it_sums_up(keep: Keep, tmp_path: Path) -> None:
     """D33: a pack that an agent was handed is evidence of nothing; what a compaction made of the talk is, but less."""
 
     def line(kind: str, text: str, n: int, **more: Any) -> str:

@@ -20,7 +20,7 @@ PLANTED = planted()
 SAID = said()
 
 
-def test_there_are_enough_to_say_something() -> None:
+def test_there_are_enough_planted_secrets_for_the_measurements() -> None:
     assert len(PLANTED) >= 50 and len(INNOCENT) >= 60
     assert len({one.kind for one in PLANTED}) == len(PLANTED)
 
@@ -55,7 +55,7 @@ def test_what_a_sentence_or_a_place_betrays_is_masked(one: Planted) -> None:
 
 
 @pytest.mark.parametrize("text", INNOCENT)
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_harmless_text_stays(text: str) -> None:
     assert redact(text) == (text, 0)
     assert redact(f"a line\n  {text}\nanother line") == (f"a line\n  {text}\nanother line", 0)
 
@@ -78,12 +78,12 @@ def test_a_token_of_words_and_a_number_is_masked(around: str) -> None:
     assert redact(around.replace("{}", "hunter2secret"))[0] == around.replace("{}", MARK)
 
 
-def test_a_password_before_an_ampersand_is_known_with_and_without_what_follows() -> None:
+def test_a_password_before_an_ampersand_is_masked_with_and_without_what_follows() -> None:
     texts, _ = redact_all(["POST /login?password=Sup3rCache&remember", "it says Sup3rCache", "and Sup3rCache&remember"])
     assert texts == [f"POST /login?password={MARK}", f"it says {MARK}", f"and {MARK}"]
 
 
-def test_what_was_found_once_is_masked_wherever_else_it_stands() -> None:
+def test_a_secret_that_was_found_once_is_masked_everywhere() -> None:
     secret = "hunter22x"
     texts, count = redact_all([f"the log says {secret} twice", "nothing here", f"DB_PASSWORD={secret}", f"https://x/?q={secret}"])
     assert not any(secret in text for text in texts) and count == 3
@@ -214,7 +214,7 @@ def test_any_text_is_legal(text: str) -> None:
         "0123456789abcdef\n",
     ],
 )
-def test_a_text_made_to_be_slow_is_not(piece: str) -> None:
+def test_a_text_made_to_be_slow_is_searched_in_linear_time(piece: str) -> None:
     """Nothing is measured: with quadratic work this would not end while anybody waits."""
     text = piece * (300_000 // len(piece))
     once, _ = redact(text)
@@ -244,7 +244,7 @@ def test_our_own_pages_and_planted_sessions_lose_nothing() -> None:
         assert redact(file.read_text())[1] == 0, file.name
 
 
-def test_a_command_that_gives_a_password_is_none() -> None:
+def test_a_command_that_prints_a_password_is_no_password() -> None:
     for text in ("restic --password-command 'pass show restic' init", 'borg: passphrase_command = "pass show borg"'):
         assert redact(text) == (text, 0)
 
@@ -263,7 +263,7 @@ def test_a_flag_in_another_message_is_not_a_masked_commands() -> None:
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
-def test_what_stands_behind_a_written_out_line_feed_is_found(one: Planted) -> None:
+def test_a_secret_behind_a_written_out_line_feed_is_found(one: Planted) -> None:
     """As in JSON lines, in JSON that was cut, in JSON of JSON: none of them is read as JSON."""
     line = json.dumps({"n": 1, "cmd": f"First.\n{one.text}\nThen."})
     for text, inside in ((f'{line}\n{{"n":2}}', 1), (line[:-1], 1), (json.dumps({"body": line})[:-1], 2)):
