@@ -30,7 +30,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import JournalDefect as Seen
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
-from dreamkeep.recovery.audit.journal_faults import make_fault
+from dreamkeep.recovery.audit.journal_faults import defect_fault
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.upkeep import describe_audit
 from tests.helpers.claude_home import home_with, record
@@ -416,7 +416,7 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
     ],
 )
 def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
-    assert [make_fault("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
+    assert [defect_fault("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
 
 
 def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: World) -> None:

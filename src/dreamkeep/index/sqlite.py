@@ -159,10 +159,10 @@ class SqliteStore(Searching):
             return []
 
     def _last_of(self, place: JournalPlace) -> Sighting:
-        from dreamkeep.index.witnessing import sighting
+        from dreamkeep.index.witnessing import make_sighting
 
         try:
-            return sighting(self, place)
+            return make_sighting(self, place)
         except (apsw.Error, DreamkeepError, ValueError, TypeError, AttributeError):
             return Sighting(place.name, place.session, *place.position)  # its tables of sessions are others
 

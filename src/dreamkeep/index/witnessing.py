@@ -16,7 +16,7 @@ from dreamkeep.index.part_fingerprints import parse_sources, reach
 from dreamkeep.index.store import JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import tells_of
+from dreamkeep.journal.reader import covers
 from dreamkeep.journal.scan import Scan
 from dreamkeep.journal.witness import Sighting, Witness
 from dreamkeep.session import summary as life
@@ -54,7 +54,7 @@ def _tell(host: Host, root: str, store: Store, before: Witness, names: Collectio
         if place is None:
             continue
         with suppress(OSError, DreamkeepError):  # one that can't be read must not hide the others
-            one = sighting(store, place)
+            one = make_sighting(store, place)
             known = before.seen.get(name, ())
             if one.frame not in {other.frame for other in known}:
                 _make_durable(host, f"{root}/{name}", one.part, named=one.part in {other.part for other in known})
@@ -66,7 +66,7 @@ def _tell(host: Host, root: str, store: Store, before: Witness, names: Collectio
         witness.note(host, root, found, settled=settled, ended=ended, known=before)
 
 
-def sighting(store: Store, place: JournalPlace) -> Sighting:
+def make_sighting(store: Store, place: JournalPlace) -> Sighting:
     """The frame that was indexed last, and what is known of its session."""
     summary = store.session(place.session) if place.session else None
     state = (summary.state or "") if summary else ""
@@ -101,11 +101,11 @@ def _look_for(host: Host, root: str, unmet: Collection[Sighting], now: Sighting)
     """Those that are elsewhere in the journal, that its holes tell of, or that came back under other seqs; and with which seq the
     journal ends."""
     scan = Scan(host, f"{root}/{now.journal}", heads=True, wanted=[one.frame for one in unmet]).run()
-    told = (one for one in unmet if any(tells_of(defect, one.part, one.seq) for defect in scan.reading.defects))
-    back = (one for one in unmet if is_back(one, now.sources, now.state))
+    told = (one for one in unmet if any(covers(defect, one.part, one.seq) for defect in scan.reading.defects))
+    back = (one for one in unmet if was_captured_again(one, now.sources, now.state))
     return scan.found_frames | {one.frame for one in (*told, *back)}, scan.reading.position.seq
 
 
-def is_back(one: Sighting, sources: str, state: str | None) -> bool:
+def was_captured_again(one: Sighting, sources: str, state: str | None) -> bool:
     """Whether an ingest took again what was lost: nothing but files spoke, and they were read as far as they had been."""
     return not one.others and one.state in (life.ACTIVE, state) and reach(sources, one.sources)

@@ -399,7 +399,7 @@ def _check_head(head: Frame, where: str) -> bool:
 BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
 
 
-def tells_of(fault: JournalDefect, part: int, seq: int) -> bool:
+def covers(fault: JournalDefect, part: int, seq: int) -> bool:
     """Whether a hole says already that the frame with this seq, which was in that part, is gone."""
     if fault.kind not in HOLES:
         return False

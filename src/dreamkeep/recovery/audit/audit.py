@@ -24,7 +24,7 @@ from dreamkeep.journal import witness
 from dreamkeep.journal.parts import LOCK
 from dreamkeep.journal.witness import Witness
 from dreamkeep.recovery.audit.journals import JournalAudit
-from dreamkeep.recovery.audit.keep import Keeping
+from dreamkeep.recovery.audit.keep import KeepAudit
 from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as, seen_from
 from dreamkeep.recovery.isolate import TROUBLE, describe_error, raise_if_index
 from dreamkeep.recovery.repair.context import PlanContext
@@ -140,7 +140,7 @@ def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
         journals = JournalAudit(host, root, store, seen, deep=False, proven=set())
         found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
         lost = [one for one in found if one.about.get("known_by") == "witness"]
-        return [one for one in lost if not journals.accepted & {one.id, seen_from(root, one).id}]
+        return [one for one in lost if not journals.state.accepted & {one.id, seen_from(root, one).id}]
 
     try:
         found = index.peek(host, root, look)
@@ -206,7 +206,7 @@ def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sou
     except Busy:
         pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
     except (DreamkeepError, OSError) as problem:
-        wrong = Keeping(host, root, environment).unusable(describe_error(problem))
+        wrong = KeepAudit(host, root, environment).unusable(describe_error(problem))
     found = look(None)
     return found._replace(faults=[*found.faults, wrong]) if wrong else found
 
@@ -223,7 +223,7 @@ def _looked(
     cache: Cache,
 ) -> AuditFindings:
     journals = JournalAudit(host, root, store, seen, deep=deep, proven=proven)
-    keeping = Keeping(host, root, environment)
+    keeping = KeepAudit(host, root, environment)
     checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
         ("prove", journals.prove if deep else tuple),
         ("keep", journals.keep),
@@ -244,16 +244,16 @@ def _looked(
     for name, check in checks:
         faults += _guarded(root, name, check)
     found, notices = _dreams(host, root, journals)
-    return AuditFindings({**journals.checked, **keeping.checked}, faults + found, journals.accepted, notices)
+    return AuditFindings({**journals.state.checked, **keeping.checked}, faults + found, journals.state.accepted, notices)
 
 
 def _dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault], list[Notice]]:
-    memory = journals.memory()
+    memory = journals.own.memory()
     if memory is None:
         return [], []  # nobody has dreamed here; or the keep's own journal can't be read, which is told already
     from dreamkeep.recovery.audit.dreams import DreamAudit
 
-    dreams = DreamAudit(host, root, memory, journals.is_current)
+    dreams = DreamAudit(host, root, memory, journals.own.is_current)
     faults = _guarded(root, "published", dreams.pages) + _guarded(root, "runs", dreams.runs)
     return faults, dreams.notices
 

@@ -38,7 +38,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.witness import FILE as WITNESS
 from dreamkeep.journal.witness import Witness
-from dreamkeep.recovery.audit.journals import JournalAudit, Open, is_temp
+from dreamkeep.recovery.audit.journals import JournalAudit, UnsettledSession, is_temp
 from dreamkeep.recovery.delete.delete import INTENTS, Intent
 from dreamkeep.recovery.delete.delete import LOCK as DELETING
 from dreamkeep.recovery.faults import Fault, counted, fault
@@ -64,7 +64,7 @@ _MOMENT_S = 0.02
 _CHECKED_BYTES = 16 << 20
 
 
-class Keeping:
+class KeepAudit:
     """Everything in a keep that is no journal. Each check is a generator of faults; `checked` counts what was looked at."""
 
     def __init__(self, host: Host, root: str, environment: Mapping[str, str]) -> None:
@@ -111,27 +111,27 @@ class Keeping:
         """Of journals as they were indexed by the index, of all others by what was read just now."""
         yield from check_each(self._open(store, journals), self._session, self._confusing)
 
-    def _open(self, store: Store | None, journals: JournalAudit) -> Iterator[Open]:
+    def _open(self, store: Store | None, journals: JournalAudit) -> Iterator[UnsettledSession]:
         turns: dict[str, list[TurnView]] = {}
         for session, turn in store.unsettled(owned=True) if store else ():
             turns.setdefault(session, []).append(turn)
-        for session in sorted({*turns, *(store.compacting() if store else ())} - journals.reread - journals.dead):
+        for session in sorted({*turns, *(store.compacting() if store else ())} - journals.reread - journals.state.dead):
             place = store.place(folder_of(session)) if store else None
             if store and place:
-                yield Open(session, place.name, place.mark, turns.get(session, []), _segments(store.state(session)))
-        yield from journals.open
+                yield UnsettledSession(session, place.name, place.mark, turns.get(session, []), _segments(store.state(session)))
+        yield from journals.unsettled
 
-    def _confusing(self, one: Open, why: str) -> Fault:
+    def _confusing(self, one: UnsettledSession, why: str) -> Fault:
         what = f"its current state is unknown: {why}"
         return fault("index_drift", f"{self._root}/{one.name}", what, session=one.session, path=self._index, journal=one.name)
 
-    def _session(self, one: Open) -> Iterator[Fault]:
+    def _session(self, one: UnsettledSession) -> Iterator[Fault]:
         found = [*self._turns(one), *self._compactions(one)]
         # Its owner may have ended it just before it went: what was written after we read is for the next audit.
         if found and part_fingerprints.mark_of(self._host, f"{self._root}/{one.name}", None) == one.mark:
             yield from found
 
-    def _turns(self, one: Open) -> Iterator[Fault]:
+    def _turns(self, one: UnsettledSession) -> Iterator[Fault]:
         for turn in one.turns:
             self.checked["turns"] += 1
             if not self._alive(turn.owner):
@@ -139,7 +139,7 @@ class Keeping:
                 about = {"turn": turn.id, "owner": turn.owner, "journal": one.name}
                 yield fault("turn_interrupted", f"{self._root}/{one.name}", what, session=one.session, key=turn.id, **about)
 
-    def _compactions(self, one: Open) -> Iterator[Fault]:
+    def _compactions(self, one: UnsettledSession) -> Iterator[Fault]:
         native = one.session.partition(":")[2]
         for entity in Pairing(native, one.segments.get("compactions")).entities.values():
             if entity.state != IN_PROGRESS:
@@ -214,16 +214,16 @@ class Keeping:
     # -- tombstones
 
     def tombstones(self, journals: JournalAudit) -> Iterator[Fault]:
-        self.checked["tombstones"] = len(journals.dead)
+        self.checked["tombstones"] = len(journals.state.dead)
         seen = {path: self._host.stat(path) for path in self._intents()}
-        todo = [(self._intent(path), path) for path in seen] + [(session, "") for session, _ in journals.buried]
+        todo = [(self._intent(path), path) for path in seen] + [(session, "") for session, _ in journals.undeleted]
         if not todo or is_held(self._host, f"{self._root}/{DELETING}"):
             return
         # Looked at once more, now that nobody is at it: a deletion that went on before is finished.
         begun = [(session, path) for session, path in todo if path and self._same(path, seen[path])]
         dead = Tombstones(self._host, self._root)
         yield from (self._unfinished(session, path) if dead.has(session) else self._not_begun(path) for session, path in begun)
-        for session, name in journals.buried:
+        for session, name in journals.undeleted:
             is_here = dead.has(session) and part_fingerprints.mark_of(self._host, f"{self._root}/{name}", None)
             if is_here and session not in dict(begun):
                 yield self._unfinished(session, "")

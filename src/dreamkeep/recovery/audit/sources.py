@@ -26,7 +26,7 @@ from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import find
 from dreamkeep.capture.sources import rows, source_bytes
 from dreamkeep.capture.sources.content import Content, SourceCursor, goes_on, iter_blocks, untouched
-from dreamkeep.capture.sources.source_cache import NAME, Cache, FileLook, Plain, SourceState
+from dreamkeep.capture.sources.source_cache import NAME, Cache, FileLook, SourceState
 from dreamkeep.event import readable_size
 from dreamkeep.host import Host, Stat
 from dreamkeep.index import part_fingerprints
@@ -34,7 +34,8 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.open_state import read_head, survey
 from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.recovery.audit import compare_source
-from dreamkeep.recovery.audit.journals import AT_A_TIME, AT_ONCE, OWNER_READS
+from dreamkeep.recovery.audit.journals import OWNER_READS
+from dreamkeep.recovery.audit.proof import check_in_threads
 from dreamkeep.recovery.audit.rows import audit_rows, to_look_at
 from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.isolate import TROUBLE
@@ -117,17 +118,8 @@ class _SourceAudit:
             return {}  # whoever looks closer tells why
         same = [one for path, one in plain.items() if path not in changed]
         if self._deep:
-            from concurrent.futures import ThreadPoolExecutor
-
-            groups = (same[n : n + AT_ONCE] for n in range(0, len(same), AT_ONCE))
-            with ThreadPoolExecutor(AT_A_TIME) as pool:
-                same = [one for held in pool.map(self._with_same_bytes, groups) for one in held]
+            same = check_in_threads(same, lambda one, buffer: self._has_its_bytes(one[0], one[7], buffer))
         return {one[0]: (one[4], one[5]) for one in same}
-
-    def _with_same_bytes(self, some: list[Plain]) -> list[Plain]:
-        """Those whose bytes still have the checksum that was journaled with them."""
-        room = part_fingerprints.room()
-        return [one for one in some if self._has_its_bytes(one[0], one[7], room)]
 
     def _has_its_bytes(self, path: str, said: str, room: memoryview) -> bool:
         word = SourceCursor.parse(said)
