@@ -182,19 +182,19 @@ def test_whatever_is_put_beside_a_part_is_seen_and_what_nobody_may_read_is_looke
 
 
 def test_bytes_that_do_not_fit_into_one_reading_are_all_summed(tmp_path: Path) -> None:
-    size = len(part_fingerprints.room()) * 2 + 17
+    size = len(part_fingerprints.make_buffer()) * 2 + 17
     for host, folder in ((HOST, str(tmp_path)), (FragileHost(), "")):
         handle = host.create(f"{folder}/{parts.name(1)}")
         host.write(handle, b"a" * size)
         host.close(handle)
-        known = part_fingerprints.add(host, folder, 1, part_fingerprints.Sum(0, 0), None)
-        assert known.size == size and part_fingerprints.same(host, folder, 1, known, whole=True)
-        assert not part_fingerprints.same(host, folder, 1, known._replace(size=size - 1), whole=False)
-        assert not part_fingerprints.same(host, folder, 1, known._replace(size=size + 1), whole=False)
+        known = part_fingerprints.extend_sum(host, folder, 1, part_fingerprints.Sum(0, 0), None)
+        assert known.size == size and part_fingerprints.part_holds(host, folder, 1, known, whole=True)
+        assert not part_fingerprints.part_holds(host, folder, 1, known._replace(size=size - 1), whole=False)
+        assert not part_fingerprints.part_holds(host, folder, 1, known._replace(size=size + 1), whole=False)
         handle = host.open_append(f"{folder}/{parts.name(1)}")
         host.write(handle, b"b")
         host.close(handle)
-        assert part_fingerprints.same(host, folder, 1, known, whole=False) and not part_fingerprints.same(
+        assert part_fingerprints.part_holds(host, folder, 1, known, whole=False) and not part_fingerprints.part_holds(
             host, folder, 1, known, whole=True
         )
 

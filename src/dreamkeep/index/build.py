@@ -1,9 +1,10 @@
-"""Follow the journal: read what is new, and only that; or everything, from zero. Knows files and a store, nothing else.
+"""Follow the journals: read only what is new, or everything from the start. Knows files and a store, nothing else.
 
-Which journals changed is told by two stats each. A journal that is not simply longer than before (its last indexed frame is gone,
-or something odd lies in the new part) is read again from zero: the answers must not depend on how they were come by.
+Two stats tell whether a journal changed. One that is not simply longer than before (its last indexed frame is gone, or there is
+something odd in the new part) is read again from the start: answers must not depend on how often the index followed.
 
-What was read is told to the witness (witnessing.py): a journal that was cut, or replaced by an older copy, looks whole.
+Afterwards the witness learns what was read (witnessing.py), because a journal that was cut or replaced by an older copy looks
+whole.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, lock
 from dreamkeep.index.part_fingerprints import (
     changed_parts,
-    extended,
-    looks,
-    mark_of,
+    extend_sums,
     note_sources,
     parse_sources,
     parse_sums,
-    same,
+    part_holds,
+    read_folder_mark,
+    read_looks,
     sources_text,
 )
 from dreamkeep.index.store import FolderMark, JournalPlace, Store
@@ -44,8 +45,8 @@ _LOOKS = 2
 #: Writers hold a journal's lock for as long as a write takes.
 _WAIT_S = 1.0
 
-#: How a journal looks of which only a beginning was read: as none does. In the second something odd was met on the way; what that
-#: was is known only at the end, so whoever goes on from there must in the end read all of it.
+#: Marks of a journal that was read only in part; no real folder looks like these. The second: something odd was found on the way.
+#: What it was is known only at the end, so whoever goes on from there must read everything in the end.
 _BEGUN = FolderMark(0, 0, 0, 0, 0)
 _BEGUN_ODD = FolderMark(0, 1, 0, 0, 0)
 
@@ -57,7 +58,7 @@ Progress = Callable[[int, int], None]
 
 
 class Built(NamedTuple):
-    """What one round of following did. `strays`: what is there and can't be indexed, and why."""
+    """What one round of following did. `strays`: journals that can't be indexed, and why."""
 
     journals: int
     events: int
@@ -66,9 +67,9 @@ class Built(NamedTuple):
 
 
 def follow(host: Host, root: str, store: Store, progress: Progress | None = None, *, writes: bool = True) -> Built:
-    """`writes`: whether anything but the store may be written: the witness is told, then."""
+    """`writes`: whether anything but the store may be written; only then the witness learns what was read."""
     follow_keep(host, root, store)
-    known = store.places()  # after that: a tombstone makes the store forget places
+    known = store.places()  # only now: a tombstone makes the store forget places
     changed = list(_changed(host, root, known))
     buried = store.tombstones()
     total = sum(_new_bytes(host, root, name, known.get(name)) for name in changed)
@@ -87,7 +88,7 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
                 if progress:
                     progress(min(done, total), total)
         except OSError as problem:
-            strays.append(f"{name}: {problem.strerror or problem}")  # one that can't be read must not hide the others
+            strays.append(f"{name}: {problem.strerror or problem}")  # one unreadable journal must not hide the others
         except NewerFormat as problem:
             strays.append(f"{name}: {problem.what}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
@@ -96,18 +97,18 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
     for name in gone:
         _forget(store, name)
     if writes:
-        from dreamkeep.index.witnessing import tell_witness
+        from dreamkeep.index.witnessing import update_witness
 
-        tell_witness(host, root, store, {*changed, KEEP})
+        update_witness(host, root, store, {*changed, KEEP})
     return Built(len(changed), found, len(gone), tuple(strays))
 
 
 def current(host: Host, root: str, known: dict[str, JournalPlace]) -> bool:
-    """Whether there is nothing to follow, and a witness of it."""
+    """Whether there is nothing to follow, and a witness exists."""
     keep = known.get(KEEP)
     if host.stat(f"{root}/{witness.FILE}") is None:
         return False
-    if (keep.mark if keep else None) != mark_of(host, f"{root}/{KEEP}", keep.mark if keep else None):
+    if (keep.mark if keep else None) != read_folder_mark(host, f"{root}/{KEEP}", keep.mark if keep else None):
         return False
     return not _vanished(host, root, known) and next(_changed(host, root, known), None) is None
 
@@ -124,20 +125,22 @@ def _names(host: Host, path: str) -> list[str]:
     try:
         return host.names(path)
     except (FileNotFoundError, NotADirectoryError):
-        return []  # gone meanwhile, or a file that some program left there
+        return []  # removed meanwhile, or a file that some program left there
 
 
 def _changed(host: Host, root: str, known: dict[str, JournalPlace]) -> Iterator[str]:
     for name in journals(host, root):
         place = known.get(name)
         before = place.mark if place else None
-        now = mark_of(host, f"{root}/{name}", before)
+        now = read_folder_mark(host, f"{root}/{name}", before)
         if now is not None and now != before:
             yield name
 
 
 def _vanished(host: Host, root: str, known: dict[str, JournalPlace]) -> list[str]:
-    return [name for name, place in known.items() if name != KEEP and mark_of(host, f"{root}/{name}", place.mark) is None]
+    return [
+        name for name, place in known.items() if name != KEEP and read_folder_mark(host, f"{root}/{name}", place.mark) is None
+    ]
 
 
 def _new_bytes(host: Host, root: str, name: str, place: JournalPlace | None) -> int:
@@ -152,19 +155,19 @@ def _new_bytes(host: Host, root: str, name: str, place: JournalPlace | None) -> 
 
 
 def follow_keep(host: Host, root: str, store: Store) -> None:
-    """Tombstones and their lifting, and what was learned; read before the sessions that they are about. Who asks only what is
-    remembered needs no more than this."""
+    """Tombstones, undone deletions, and what was learned. Read before the sessions that they are about. Questions about memory
+    need no more than this."""
     while not _followed_keep(host, root, store):
-        pass  # another process follows it, too: go on from where it is
+        pass  # another process follows it, too: continue from its place
 
 
 def _followed_keep(host: Host, root: str, store: Store) -> bool:
     folder = f"{root}/{KEEP}"
     place = store.place(KEEP)
-    mark = mark_of(host, folder, place.mark if place else None)
+    mark = read_folder_mark(host, folder, place.mark if place else None)
     if mark is None or (place and place.mark == mark):
         return True
-    looked = looks(host, folder)
+    looked = read_looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
     scan, found = _scan_keep(host, folder, start)
     if start and (scan.needs_full_scan() or any(event.kind in _UNDOING for event in found)):
@@ -174,7 +177,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
     end = scan.reading.position
     if not _stays(host, folder, end):
         return False
-    sums = extended(host, folder, place.sums if place and start else "", end)
+    sums = extend_sums(host, folder, place.sums if place and start else "", end)
     with store.writing():
         if store.place(KEEP) != place:
             return False
@@ -188,7 +191,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
                 continue
             if event.kind == Kind.SESSION_DELETED:
                 store.mark_deleted(session, event.at)
-                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
+                # From the tombstone on it must not be seen, even if the process that deletes it died before removing it.
                 store.forget(folder_of(session))
             else:
                 store.lift(session)
@@ -198,7 +201,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
 
 
 def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
-    """Insights, notes, tasks and runs: the fold goes on from its rows, or begins again."""
+    """Insights, notes, tasks and runs: the fold continues from its rows, or begins again."""
     if not anew and not any(event.kind.startswith(_OF_MEMORY) or event.kind in _OF_DREAMS for event in found):
         return
     from dreamkeep.memory.memory import Memory, fold
@@ -229,12 +232,13 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
         stretch = _Stretch(host, folder, store, name, session, place)
         yield from stretch.read()
         while stretch.overtaken:
-            # Another process follows this journal, too: go on from where it is, however often that happens.
+            # Another process follows this journal, too: continue from its place, however often that happens.
             stretch = _Stretch(host, folder, store, name, session, store.place(name))
             yield from stretch.read()
         if not stretch.odd:
             break
-        # Something odd: only a reading from zero sees it whole. And a tail that was settled while we read looks like damage once.
+        # Something odd: only a scan from the start sees all of it. And a tail that is settled while we read looks like damage
+        # once.
         place = None
         _forget(store, name)
     else:
@@ -242,32 +246,32 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
 
 
 def _forget(store: Store, name: str) -> None:
-    """To be read anew, or gone."""
+    """It is gone, or will be read again."""
     with store.writing():
         store.forget(name)
 
 
 def _only_longer(host: Host, folder: str, place: JournalPlace) -> bool:
-    """Whether what was read is still so, as far as names, sizes and times can tell: then only what is new has to be."""
-    now = mark_of(host, folder, None)
+    """Whether what was read is unchanged, as far as names, sizes and times can tell: then only what is new must be read."""
+    now = read_folder_mark(host, folder, None)
     before = place.mark
     if now is None:
         return False
     if now.part == before.part and now.size <= before.size and now.part_mtime_ns != before.part_mtime_ns:
-        return False  # parts only grow: somebody else was at it
+        return False  # parts only grow: another program changed it
     if now.part == before.part and now.part_inode != before.part_inode:
-        return False  # another file of that name: a backup, an editor
+        return False  # another file with that name: from a backup, or an editor
     if now.folder_mtime_ns != before.folder_mtime_ns and len(parts.numbers(host, folder)) != now.part:
         return False
     sums = parse_sums(place.sums)
     for part in changed_parts(host, folder, place):
-        if part not in sums or not same(host, folder, part, sums[part], whole=True):
-            return False  # a finished part has other bytes than it had (compressed, they are the same)
+        if part not in sums or not part_holds(host, folder, part, sums[part], whole=True):
+            return False  # a finished part has other bytes (compression keeps them the same)
     return _still_there(host, folder, place.position)
 
 
 def _still_there(host: Host, folder: str, position: Position) -> bool:
-    """Whether the frame we read last is where it was: after a power cut an unsynced one may be gone, and another in its place."""
+    """Whether the last frame we read is at its place: after a power cut an unsynced one may be gone, and another one there."""
     foot = f'{position.crc}"}}'.encode()
     try:
         with parts.stream(host, folder, position.part, max(0, position.offset - 1 - len(foot))) as source:
@@ -277,13 +281,13 @@ def _still_there(host: Host, folder: str, position: Position) -> bool:
 
 
 def _stays(host: Host, folder: str, end: Position) -> bool:
-    """Whether what was read up to `end` is there when whoever just writes has done so: a disk that is full or fails lets a writer
-    take back what was promised to nobody, and that must not be missed ever after."""
+    """Whether what was read up to `end` is still there once the current writer is done. On a full or failing disk a writer takes
+    back bytes that it promised to nobody, and the index must not go on missing them."""
     path = f"{folder}/{parts.name(end.part)}"
     try:
         handle = host.open_read(f"{folder}/{parts.LOCK}")
     except OSError:
-        return True  # nobody writes, or we can't know
+        return True  # nobody writes, or we can't tell
     try:
         lock(host, handle, where=folder, wait_s=_WAIT_S, shared=True)
         file = host.stat(path)
@@ -296,7 +300,7 @@ def _stays(host: Host, folder: str, end: Position) -> bool:
 
 
 class _Stretch:
-    """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
+    """One session's journal from its indexed place on, in bounded batches. Each is stored together with the place it reaches."""
 
     def __init__(self, host: Host, folder: str, store: Store, name: str, session: str, place: JournalPlace | None) -> None:
         self._store = store
@@ -306,8 +310,8 @@ class _Stretch:
         self._from_zero = place is None
         self._host = host
         self._folder = folder
-        self._mark = mark_of(host, folder, place.mark if place else None)
-        self._looks = looks(host, folder) if self._mark else ""
+        self._mark = read_folder_mark(host, folder, place.mark if place else None)
+        self._looks = read_looks(host, folder) if self._mark else ""
         self._sums = place.sums if place else ""
         self._sources = parse_sources(place.sources) if place else {}
         self._scan = Scan(host, folder, place.position if place else None, fold=partial(note_sources, self._sources))
@@ -318,14 +322,11 @@ class _Stretch:
         """(events, bytes) of each batch."""
         import json
 
-        from dreamkeep.index.rows import (  # the readers of agents' formats come with it: not for who only asks
-            RowCollector,
-            Stored,
-        )
+        from dreamkeep.index.rows import RowCollector, Stored  # it imports the readers of all agents
 
         summary = life.empty(self._session) if self._from_zero else self._store.session(self._session)
         if summary is None or self._mark is None:
-            return  # removed while we looked
+            return  # removed meanwhile
         state = {} if self._from_zero else json.loads(self._store.state(self._session))
         known = Stored(self._store, self._session, self._from_zero)
         stream = self._scan.events()
@@ -362,12 +363,12 @@ class _Stretch:
     def _put(self, rows: RowCollector, summary: life.Summary, more: bool) -> None:
         self._scan.strange += rows.strange
         self.odd |= self._scan.needs_full_scan()
-        # Until the end is reached, the mark must not say that the folder was read.
+        # Before the end is reached, the mark must not say that all was read.
         end, sources = self._scan.reading.position, sources_text(self._sources)
         if more or self._mark is None:
             self._place = JournalPlace(self._name, self._session, end, _BEGUN_ODD if self.odd else _BEGUN, sources=sources)
         else:
-            sums = extended(self._host, self._folder, self._sums, end)
+            sums = extend_sums(self._host, self._folder, self._sums, end)
             self._place = JournalPlace(self._name, self._session, end, self._mark, self._looks, sums, sources)
         defects = self._scan.defects() if self._from_zero and not more else None
         self._store.put(rows.batch(self._place, summary, defects))

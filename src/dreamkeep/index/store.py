@@ -28,7 +28,8 @@ class FolderMark(NamedTuple):
 
 
 class JournalPlace(NamedTuple):
-    """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`, `sources`: looks.py."""
+    """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`, `sources`:
+    part_fingerprints.py."""
 
     name: str
     session: str

@@ -1,7 +1,7 @@
-"""What the indexer tells the witness: up to which frame it has read each journal, and what became of those that were seen before.
+"""What the witness learns from the indexer: up to which frame each journal was read, and where the frames seen before are now.
 
-The index itself may be thrown away at any time. Only frames that are on disk are told: a reader sees what a writer has not synced
-yet, and a power cut takes that away again.
+So the index may be deleted at any time. The witness learns only of frames that are on disk: a reader also sees what a writer has
+not synced yet, and a power cut takes that away again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
-from dreamkeep.index.part_fingerprints import parse_sources, reach
+from dreamkeep.index.part_fingerprints import covers_sources, parse_sources
 from dreamkeep.index.store import JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
@@ -23,21 +23,22 @@ from dreamkeep.session import summary as life
 from dreamkeep.session.fold import FROM_FILES
 
 _OLD_NS = 600 * 10**9
-#: Of a session with more files than that, how far they were read is not told.
+#: Of a session with more files, the witness does not learn how far they were read.
 _MOST_SOURCES = 64
 
 
-def tell_witness(host: Host, root: str, store: Store, changed: Collection[str]) -> None:
-    """After the index followed the journals. `changed`: those that were read now. What can't be told now, will be next time."""
+def update_witness(host: Host, root: str, store: Store, changed: Collection[str]) -> None:
+    """After the index followed the journals. `changed`: those that were read now. What fails now is done next time."""
     with suppress(OSError, DreamkeepError):
         buried = {folder_of(session) for session in store.tombstones()}
         known = witness.load(host, root)
         if buried & known.seen.keys():
             witness.forget(host, root, buried)
-        _tell(host, root, store, known, [name for name in _to_tell(store, known.seen, changed) if name not in buried])
+        names = [name for name in _to_update(store, known.seen, changed) if name not in buried]
+        _update(host, root, store, known, names)
 
 
-def _to_tell(store: Store, seen: witness.Seen, changed: Collection[str]) -> Iterator[str]:
+def _to_update(store: Store, seen: witness.Seen, changed: Collection[str]) -> Iterator[str]:
     for name, *_, seq, crc in store.standings():
         known = [one for one in seen.get(name, ()) if one.frame == (seq, crc) and (one.state or name == KEEP)]
         lost = len(seen.get(name, ())) > len(known)
@@ -45,7 +46,7 @@ def _to_tell(store: Store, seen: witness.Seen, changed: Collection[str]) -> Iter
             yield name
 
 
-def _tell(host: Host, root: str, store: Store, before: Witness, names: Collection[str]) -> None:
+def _update(host: Host, root: str, store: Store, before: Witness, names: Collection[str]) -> None:
     found: list[Sighting] = []
     settled: set[tuple[str, int, str]] = set()
     ended: dict[str, int] = {}
@@ -53,7 +54,7 @@ def _tell(host: Host, root: str, store: Store, before: Witness, names: Collectio
         place = store.place(name)
         if place is None:
             continue
-        with suppress(OSError, DreamkeepError):  # one that can't be read must not hide the others
+        with suppress(OSError, DreamkeepError):  # one unreadable journal must not hide the others
             one = make_sighting(store, place)
             known = before.seen.get(name, ())
             if one.frame not in {other.frame for other in known}:
@@ -67,7 +68,7 @@ def _tell(host: Host, root: str, store: Store, before: Witness, names: Collectio
 
 
 def make_sighting(store: Store, place: JournalPlace) -> Sighting:
-    """The frame that was indexed last, and what is known of its session."""
+    """The frame that was indexed last, with what is known about its session."""
     summary = store.session(place.session) if place.session else None
     state = (summary.state or "") if summary else ""
     others = bool(json.loads(store.state(place.session)).get("channels", 0) & ~FROM_FILES) if summary else True
@@ -75,15 +76,15 @@ def make_sighting(store: Store, place: JournalPlace) -> Sighting:
 
 
 def _reached(sources: str) -> str:
-    """How far each was read, in numbers, as `reach` compares it."""
+    """How far each was read, in numbers, as `covers_sources` compares it."""
     known = parse_sources(sources)
     told = (f"{name} {' '.join(word.split()[:2])} \n" for name, word in sorted(known.items()))
     return "".join(told) if len(known) <= _MOST_SOURCES else ""
 
 
 def _make_durable(host: Host, folder: str, part: int, *, named: bool) -> None:
-    """Whoever wrote it may have died before doing so. A compressed part is durable before it gets its name, and what nobody has
-    touched for a while the system has written by itself. `named`: the part was there when it was seen before."""
+    """Its writer may have died before the sync. A compressed part is durable before it gets its name, and a file that was not
+    touched for a while was written by the system. `named`: the part was there when the journal was seen before."""
     path = f"{folder}/{parts.name(part)}"
     at = host.stat(path)
     if at is None or host.now() - at.mtime_ns > _OLD_NS:
@@ -98,8 +99,8 @@ def _make_durable(host: Host, folder: str, part: int, *, named: bool) -> None:
 
 
 def _look_for(host: Host, root: str, unmet: Collection[Sighting], now: Sighting) -> tuple[set[tuple[int, str]], int]:
-    """Those that are elsewhere in the journal, that its holes tell of, or that came back under other seqs; and with which seq the
-    journal ends."""
+    """Which frames need not be missed, and the seq with which the journal ends. Not missed is what is elsewhere in the journal,
+    what a hole covers, and what was captured again."""
     scan = Scan(host, f"{root}/{now.journal}", heads=True, wanted=[one.frame for one in unmet]).run()
     told = (one for one in unmet if any(covers(defect, one.part, one.seq) for defect in scan.reading.defects))
     back = (one for one in unmet if was_captured_again(one, now.sources, now.state))
@@ -107,5 +108,5 @@ def _look_for(host: Host, root: str, unmet: Collection[Sighting], now: Sighting)
 
 
 def was_captured_again(one: Sighting, sources: str, state: str | None) -> bool:
-    """Whether an ingest took again what was lost: nothing but files spoke, and they were read as far as they had been."""
-    return not one.others and one.state in (life.ACTIVE, state) and reach(sources, one.sources)
+    """Whether an ingest captured again what was lost: only files spoke, and they were read as far as before."""
+    return not one.others and one.state in (life.ACTIVE, state) and covers_sources(sources, one.sources)

@@ -152,4 +152,4 @@ class OwnJournal:
 
     def is_current(self) -> bool:
         """Whether nothing was added to it since it was read."""
-        return part_fingerprints.mark_of(self._state.host, f"{self._state.root}/{KEEP}", None) == self.mark
+        return part_fingerprints.read_folder_mark(self._state.host, f"{self._state.root}/{KEEP}", None) == self.mark

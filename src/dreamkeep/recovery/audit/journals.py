@@ -87,7 +87,7 @@ class JournalAudit:
         def holds(journal: tuple[str, int, str], buffer: memoryview) -> bool:
             name, last, sums = journal
             try:
-                return part_fingerprints.hold(self._host, f"{self._root}/{name}", sums, last, buffer)
+                return part_fingerprints.parts_hold(self._host, f"{self._root}/{name}", sums, last, buffer)
             except OSError:
                 return False  # the closer look reports why
 
@@ -144,7 +144,7 @@ class JournalAudit:
         return {name for name, path in files.items() if name not in changed and path not in changed} if changed else set(files)
 
     def _find_vanished(self, name: str) -> Iterator[Fault]:
-        if part_fingerprints.mark_of(self._host, f"{self._root}/{name}", None) is None:
+        if part_fingerprints.read_folder_mark(self._host, f"{self._root}/{name}", None) is None:
             yield from self._losses.lost(name, self._losses.seen.get(name, ()))
 
     def _unreadable(self, name: str, why: str, where: str = "", step: str = "") -> Fault:
@@ -195,7 +195,7 @@ class JournalAudit:
     def _is_as_indexed(self, name: str, place: JournalPlace) -> bool:
         folder = f"{self._root}/{name}"
         hot = self._host.stat(f"{folder}/{parts.name(place.mark.part)}")
-        return part_fingerprints.unchanged(self._host, folder, place) and (hot is None or bool(hot.mode & OWNER_READS))
+        return part_fingerprints.is_unchanged(self._host, folder, place) and (hot is None or bool(hot.mode & OWNER_READS))
 
     def _report_indexed(self, name: str, place: JournalPlace) -> Iterator[Fault]:
         """What the index knows. Nothing is opened, unless something lies behind the last frame."""
@@ -204,12 +204,12 @@ class JournalAudit:
             yield from self._report(name, place.session, defects)
         yield from self._losses.lost(name, self._losses.unmet(name, place), (), defects, place.position.seq)
         ends_there = (place.mark.part, place.mark.size) == (place.position.part, place.position.offset)
-        if not ends_there and not part_fingerprints.frozen_last(place):
+        if not ends_there and not part_fingerprints.is_last_part_cold(place):
             yield from self._report_tail(name, place.session, read_tail(self.state, name))
 
     def _look_closer(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
         folder = f"{self._root}/{name}"
-        mark = part_fingerprints.mark_of(self._host, folder, place.mark if place else None)
+        mark = part_fingerprints.read_folder_mark(self._host, folder, place.mark if place else None)
         if mark is None:
             yield from self._audit_empty(name, place)
             return
@@ -227,7 +227,7 @@ class JournalAudit:
         while nobody writes; else the next audit reports what is there by then."""
 
         def look() -> tuple[str | None, FolderMark | None]:
-            return self._session_of(name), part_fingerprints.mark_of(self._host, f"{self._root}/{name}", None)
+            return self._session_of(name), part_fingerprints.read_folder_mark(self._host, f"{self._root}/{name}", None)
 
         if self.state.under_lock(name, look) == (None, mark):
             yield self._unreadable(name, "no frame names its session, or it belongs in another folder")
@@ -292,7 +292,7 @@ class JournalAudit:
         folder = f"{self._root}/{name}"
         last = place.position.part
         changed = {*part_fingerprints.changed_parts(self._host, folder, place), last}
-        return part_fingerprints.hold(self._host, folder, place.sums, last, which=changed)
+        return part_fingerprints.parts_hold(self._host, folder, place.sums, last, which=changed)
 
     def _note_unsettled(self, session: str, name: str, mark: FolderMark, start: Position | None, read: JournalReading) -> None:
         segments = read.rows.state().get("segments") if read.rows else None

@@ -128,7 +128,7 @@ class KeepAudit:
     def _session(self, one: UnsettledSession) -> Iterator[Fault]:
         found = [*self._turns(one), *self._compactions(one)]
         # Its owner may have ended it just before it went: what was written after we read is for the next audit.
-        if found and part_fingerprints.mark_of(self._host, f"{self._root}/{one.name}", None) == one.mark:
+        if found and part_fingerprints.read_folder_mark(self._host, f"{self._root}/{one.name}", None) == one.mark:
             yield from found
 
     def _turns(self, one: UnsettledSession) -> Iterator[Fault]:
@@ -224,7 +224,7 @@ class KeepAudit:
         dead = Tombstones(self._host, self._root)
         yield from (self._unfinished(session, path) if dead.has(session) else self._not_begun(path) for session, path in begun)
         for session, name in journals.undeleted:
-            is_here = dead.has(session) and part_fingerprints.mark_of(self._host, f"{self._root}/{name}", None)
+            is_here = dead.has(session) and part_fingerprints.read_folder_mark(self._host, f"{self._root}/{name}", None)
             if is_here and session not in dict(begun):
                 yield self._unfinished(session, "")
 

@@ -18,7 +18,7 @@ def check_in_threads(items: Sequence[T], check: Callable[[T, memoryview], bool])
     from concurrent.futures import ThreadPoolExecutor
 
     def check_group(group: Sequence[T]) -> list[T]:
-        buffer = part_fingerprints.room()
+        buffer = part_fingerprints.make_buffer()
         return [item for item in group if check(item, buffer)]
 
     groups = (items[n : n + _GROUP] for n in range(0, len(items), _GROUP))

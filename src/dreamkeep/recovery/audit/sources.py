@@ -131,7 +131,7 @@ class _SourceAudit:
             handle = self._host.open_read(path)
             try:
                 at = self._host.handle_stat(handle)
-                return at.size == word.offset and part_fingerprints.crc_of(self._host, handle, word.offset, room) == word.crc
+                return at.size == word.offset and part_fingerprints.crc32_of(self._host, handle, word.offset, room) == word.crc
             finally:
                 self._host.close(handle)
         except TROUBLE:
