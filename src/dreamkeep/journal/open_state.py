@@ -1,7 +1,7 @@
-"""What a writer must know before it may append: where the journal ends, and what lies there that is no frame.
+"""What a writer must know before it may append: where the journal ends, and which bytes there are no frame.
 
-Only the last part is read (bounded by the size of a part), because its head repeats what the parts before it said. A head that
-tells of a failed sync vouches for nothing before it, so there we go back one part further.
+Only the last part is read (bounded by the size of a part), because its head repeats what earlier parts carried. A head that
+reports a failed sync vouches for nothing before it; then one more part is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Carried = dict[str, "int | str"]
 
 
 class Survey(NamedTuple):
-    """`part`: the last one there (0: none); `headed`: it holds a good frame; `holes`: not told of by any frame yet."""
+    """`part`: the last one (0: there is none). `headed`: it has a good frame. `holes`: those that no frame records yet."""
 
     position: Position
     part: int
@@ -53,18 +53,18 @@ def survey(host: Host, folder: str) -> Survey:
 
 
 def _start(host: Host, folder: str, numbers: list[int]) -> tuple[Position | None, Carried]:
-    """The head to begin at: the last one that can be read and does not follow a failed sync; else the very beginning."""
+    """The head to begin at: the last one that is readable and does not follow a failed sync; else the very beginning."""
     for part in reversed(numbers):
         head = read_head(host, folder, part)
         if head is None or head["body"].get("part") != part:
-            break  # a part copied under another number does not tell where the journal ends
+            break  # a part that was copied under another number does not say where the journal ends
         if "suspect" not in head["body"]:
             return Position(part, 0, head["seq"] - 1, head["prev"]), {}
     return None, {}
 
 
 def read_head(host: Host, folder: str, part: int) -> Frame | None:
-    """The first frame of a part, when it is a head."""
+    """A part's first frame, if it is a head."""
     with parts.stream(host, folder, part) as source:
         line = source.readline(MAX_FRAME)
     frame = parse(line[:-1]) if line.endswith(b"\n") else None
@@ -72,8 +72,8 @@ def read_head(host: Host, folder: str, part: int) -> Frame | None:
 
 
 def session_of(host: Host, folder: str, name: str) -> str:
-    """Which session a journal holds, by what its heads say, else any frame; "" when that one would lie elsewhere than in `name`
-    (a copy made by hand)."""
+    """Whose journal it is, by its heads, else by any frame; "" when that session's journal would not be in `name` (a copy made by
+    hand)."""
     for part in parts.numbers(host, folder):
         head = read_head(host, folder, part)
         if head:
@@ -87,8 +87,8 @@ def _claimed(body: Any, name: str) -> str:
 
 
 def carried(frame: Frame) -> Mapping[str, int | str]:
-    """What a frame carries; the head of a part repeats what all before it did. Anybody may have written it: what is none is
-    nothing."""
+    """What a frame carries; the head of a part repeats what all frames before it carried. The checksum does not say who wrote the
+    frame, so another shape counts as nothing."""
     said = frame.get("carry")
     if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
         said = frame["body"].get("carry")
@@ -96,7 +96,7 @@ def carried(frame: Frame) -> Mapping[str, int | str]:
 
 
 def merge(carry: Carried, frame: Frame) -> None:
-    """Cursors only grow; words are the last ones said."""
+    """Cursors only grow; of texts the last one counts."""
     for key, value in carried(frame).items():
         before = carry.get(key)
         if not (isinstance(value, int) and isinstance(before, int) and before > value):
@@ -104,7 +104,7 @@ def merge(carry: Carried, frame: Frame) -> None:
 
 
 def set_aside(host: Host, aside: str, folder: str, handle: int, tail: Tail) -> str:
-    """Keep the tail's bytes, durably, under a name made of them: the same bytes again are the same file, others another."""
+    """Save the tail's bytes durably, under a name made from them: the same bytes give the same file, others another one."""
     data = b""
     while len(data) < tail.size:
         piece = host.read(handle, tail.size - len(data), tail.offset + len(data))

@@ -1,7 +1,7 @@
-"""Frames in order, what is wrong between them, and how the journal ends.
+"""A journal's frames in order, the defects between them, and how the journal ends.
 
-Reading never writes and never stops at damage: a bad stretch is a `Fault` that says where it lies and which seqs it cost,
-and the good frames around it come through. Only the end of the last part may be a `Tail`: bytes of an append that did not finish.
+Reading never writes and never stops at damage: a bad stretch is a `JournalDefect` that says where it is and which seqs it cost,
+and the good frames around it are read. Only the end of the last part can be a `Tail`: bytes of an append that did not finish.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class SeqRange(NamedTuple):
 
 
 class JournalDefect(NamedTuple):
-    """What is wrong: damage, cold (a compressed part that can't be read from `offset` on: how much was lost nobody knows), gap,
-    suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part; and of what lies in good frames: chunks,
-    strange (part 0, and `offset` is the seq)."""
+    """`kind` is damage, cold (a compressed part that can't be read from `offset` on: it is unknown how much was lost), gap,
+    suspect (lost with a failed sync), duplicate, disorder, reused, link or missing_part. Good frames may have chunks or
+    strange: then part is 0 and `offset` is the seq (see journal/scan.py)."""
 
     kind: str
     part: int
@@ -52,7 +52,7 @@ class JournalDefect(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Bytes after the last good frame. `whole`: that frame lacks only its line feed (it was read, and size is 0)."""
+    """Bytes after the last good frame. `whole`: only that frame's line feed is missing (it was read, and size is 0)."""
 
     part: int
     offset: int
@@ -61,26 +61,26 @@ class Tail(NamedTuple):
 
 
 _BEFORE_CRC = -CRC_SIZE - 1  # and the line feed
-#: Kinds of fault by which seqs went missing, or bytes that nobody can read lie between good frames.
+#: Kinds of defect with missing seqs, or with unreadable bytes between good frames.
 HOLES = ("damage", "cold", "gap", "suspect", "missing_part")
 
 
 class Reading:
-    """One pass over a journal from `start`: iterate for frames; afterwards `defects` and `tail` are true.
+    """One pass over a journal from `start`. Iterate over its frames; `defects` and `tail` are true afterwards.
 
-    `position` is the place after the frame that came last.
+    `position` is the place after the last frame so far.
     """
 
     def __init__(self, host: Host, folder: str, start: Position | None = None, *, raw: bool = False, heads: bool = False) -> None:
-        """`raw`: each frame also has its own bytes, under "raw". `heads`: bodies of captured and recorded events are not parsed
-        (nor given): for who only wants to know what is carried and where it ends."""
+        """`raw`: each frame also has its own bytes, under "raw". `heads`: leave out the bodies of captured and recorded events,
+        which is faster for callers that only want to know what is carried and where the journal ends."""
         self._raw = raw
         self._loads = _head if heads else None
         self._host = host
         self._folder = folder
         self.defects: list[JournalDefect] = []
         self.tail: Tail | None = None
-        #: The highest part that is there (0: none), and whether a good frame was read in it.
+        #: The highest part (0: there is none), and whether a good frame was read in it.
         self.last_part = 0
         self.last_part_has_frame = start is not None and start.offset > 0
         #: Where to begin in order to read the last part again; None: at the very beginning.
@@ -92,20 +92,20 @@ class Reading:
         self._start = self._place = start or Position()
         self._behind = -self._start.offset
         self._offset = 0
-        self._last: Frame | None = None  # of the fast path; its end is `_offset`
-        # Frames are written again only after a part was sealed as suspect: until then nobody looks for them.
+        self._last: Frame | None = None  # of the fast path; it ends at `_offset`
+        # Frames are written again only after a part was sealed as suspect: before that there is no need to look for them.
         self._careful = start is not None
-        self._bad: tuple[int, int, int] | None = None  # part, offset, size of a stretch not yet explained
-        self._cut_short = 0  # the part that was read last of those that are compressed and damaged from somewhere on
-        self._opened = 0  # the part that was read last
+        self._bad: tuple[int, int, int] | None = None  # part, offset, size of a bad stretch that is not yet a defect
+        self._cut_short = 0  # the last compressed part that could not be read to its end
+        self._opened = 0  # the part that was opened last
         self._missing: list[SeqRange] = []
         self._known: dict[int, str] | None = None
-        self._heads: list[tuple[int, int]] | None = None  # (first seq, part), asked for only when something came twice
+        self._heads: list[tuple[int, int]] | None = None  # (first seq, part), read only when a seq came twice
         self._older: tuple[int, dict[int, str]] = (0, {})
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes lie between where we started and `position`."""
+        """How many bytes are between the start and `position`."""
         return self._behind + self.position.offset
 
     @property
@@ -126,7 +126,7 @@ class Reading:
         self._conclude()
 
     def _step_to(self, part: int) -> None:
-        # A part of which nothing could be read is there all the same.
+        # A part is not missing only because nothing in it could be read.
         began = self._place.seq > 0 or self._place.offset > 0 or self._opened == self._place.part
         if part > self._place.part + began:
             self._add(JournalDefect("missing_part", self._place.part + began, 0, 0))
@@ -138,13 +138,13 @@ class Reading:
         self._known = None
 
     def _part(self, part: int) -> Iterator[Frame]:
-        """The fast path takes whole lines that link to the line before; everything else goes through `_line`."""
+        """Fast for whole lines that link to the line before. Everything else goes through `_line`."""
         import orjson
 
         loads = self._loads or orjson.loads
         _, offset, seq, crc = self._place
         smooth = offset > 0
-        held = b""  # the end of an overlong line, where a frame may begin
+        rest = b""  # the end of an overlong line, where a frame may begin
         self._opened = part
         with parts.stream(self._host, self._folder, part, offset) as source:
             for line in iter(partial(source.readline, parts.LONGEST_LINE), b""):
@@ -167,12 +167,12 @@ class Reading:
                             yield frame
                             continue
                     except (ValueError, KeyError, TypeError):
-                        pass  # nobody of ours wrote this line; `_line` says so
+                        pass  # not a line of ours; `_line` reports it
                 self._place, self._last = self.position, None
-                line, held = held + line, b""
+                line, rest = rest + line, b""
                 if len(line) >= parts.LONGEST_LINE and line[-1] != 10:
-                    held = self._overlong(offset, line)
-                    offset += len(line) - len(held)
+                    rest = self._overlong(offset, line)
+                    offset += len(line) - len(rest)
                     smooth = False
                     continue
                 yield from self._line(offset, line)
@@ -180,25 +180,25 @@ class Reading:
                 smooth = self.last_part_has_frame and not self._bad
                 offset += len(line)
             self._place, self._last = self.position, None
-            if held:
-                yield from self._line(offset, held)
+            if rest:
+                yield from self._line(offset, rest)
             if parts.is_damaged(source):
                 self._mark_bad(offset, 0)
                 self._cut_short = part
             elif size := parts.behind(source):
-                # No append left that: nobody writes to a compressed part.
+                # No append left these bytes: nothing writes to a compressed part.
                 self._flush_bad()
                 self._add(JournalDefect("damage", part, offset, size))
 
     def _overlong(self, offset: int, line: bytes) -> bytes:
-        """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""
+        """It is garbage, but a frame may be glued to its end: return what could be that frame's beginning."""
         keep = line.find(HEAD, len(line) - MAX_FRAME)
         keep = keep if keep >= 0 else len(line) - len(HEAD)
         self._mark_bad(offset, keep)
         return line[keep:]
 
     def _line(self, offset: int, line: bytes) -> Iterator[Frame]:
-        """A line that is not simply the next one: the head of a part, damaged, doubled, displaced, or the last."""
+        """A line that is not simply the next one: the head of a part, damaged, repeated, displaced, or the last."""
         text = line.removesuffix(b"\n")
         ended = len(line) > len(text)
         frame = parse(text)
@@ -213,7 +213,7 @@ class Reading:
                 continue
             if self._raw:
                 frame["raw"] = piece
-            # The last frame of all may lack its line feed; its place is counted as if it were there, for it will be.
+            # The journal's last frame may lack its line feed. Count it: the next writer adds it.
             yield from self._good(frame, offset + at, len(piece) + (done == len(text)))
             if not ended and done == len(text):
                 self.tail = Tail(self._place.part, offset + done, 0, whole=True)
@@ -233,7 +233,7 @@ class Reading:
         self._missing.extend(missing)
         last = self.defects[-1] if self.defects else None
         if missing and not self._bad and last and last.kind == "missing_part" and last.part < part and not last.missing:
-            self.defects[-1] = last._replace(missing=missing)  # what is missing here was in the parts that are missing
+            self.defects[-1] = last._replace(missing=missing)  # these seqs were in the missing parts
         elif self._bad or missing:
             kind = self._bad_kind() if self._bad else "gap"
             if suspect and missing and kind != "cold":
@@ -249,7 +249,7 @@ class Reading:
             self.superseded.add((here, frame["crc"]))
 
     def _read_earlier_seq(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
-        """A seq that should be behind us: displaced (its place was empty), doubled, or used twice."""
+        """A seq that is already behind us: displaced (its place was empty), repeated, or used twice."""
         part = self._place.part
         here = frame["seq"]
         self._flush_bad()
@@ -259,11 +259,11 @@ class Reading:
             yield frame
         else:
             crc = frame["crc"]
-            doubled = self._crcs(part, offset).get(here) == crc or self._earlier(part, here) == crc
-            self._add(JournalDefect("duplicate" if doubled else "reused", part, offset, size))
+            repeated = self._crcs(part, offset).get(here) == crc or self._earlier(part, here) == crc
+            self._add(JournalDefect("duplicate" if repeated else "reused", part, offset, size))
 
     def _stands_for(self, was: int) -> bool:
-        """A frame written again after a failed sync counts only where the first writing did not survive."""
+        """A frame that was written again after a failed sync counts only if the first writing did not survive."""
         if was <= self._start.seq:
             self.refers_before_start = True
         return self._fill(was)
@@ -277,7 +277,7 @@ class Reading:
         return False
 
     def _crcs(self, part: int, offset: int) -> dict[int, str]:
-        """Checksums of the frames of this part up to here, looked up only when something came twice."""
+        """Checksums of this part's frames up to here, read only when a seq came twice."""
         if self._known is None:
             self._known = {}
             at = 0
@@ -290,7 +290,7 @@ class Reading:
         return self._known
 
     def _earlier(self, part: int, seq: int) -> str | None:
-        """The checksum of the frame that has this seq in a part before: a part that was copied under another number."""
+        """The checksum of the frame that has this seq in an earlier part: a part may be copied under another number."""
         if self._heads is None:
             self._heads = [(first, n) for n in parts.numbers(self._host, self._folder) if (first := self._first_seq(n))]
         holder = max((n for first, n in self._heads if first <= seq and n < part), default=0)
@@ -322,17 +322,17 @@ class Reading:
     def _bad_kind(self) -> str:
         return "cold" if self._bad and self._bad[0] == self._cut_short else "damage"
 
-    def _add(self, fault: JournalDefect) -> None:
-        """Neighbours of one kind are one fault: a file of a million repeated lines has one, not a million."""
+    def _add(self, defect: JournalDefect) -> None:
+        """Adjacent defects of one kind are one: a file of a million repeated lines has one defect, not a million."""
         last = self.defects[-1] if self.defects else None
-        if last and not fault.missing and fault[:2] == last[:2] and last.offset + last.size == fault.offset:
-            self.defects[-1] = last._replace(size=last.size + fault.size, times=last.times + 1)
+        if last and not defect.missing and defect[:2] == last[:2] and last.offset + last.size == defect.offset:
+            self.defects[-1] = last._replace(size=last.size + defect.size, times=last.times + 1)
         else:
-            self.defects.append(fault)
+            self.defects.append(defect)
 
     def _conclude(self) -> None:
         if self.tail and self.tail.part != self.last_part:
-            self.tail = None  # a part that is finished may lack its last line feed: nothing is written there any more
+            self.tail = None  # a finished part may lack its last line feed: nothing is appended to it
         if self._bad and self._bad[0] == self.last_part != self._cut_short:
             self.tail = Tail(*self._bad, whole=False)
         else:
@@ -340,17 +340,17 @@ class Reading:
         if not self.defects:
             return
         recorded = _recorded_holes(self._host, self._folder)
-        kept = []
-        for fault in self.defects:
-            left = _overlap(fault.missing, self._missing)
-            if fault.missing and not left and fault.kind not in ("damage", "cold"):
-                continue  # what was missing turned up: displaced lines are their own fault, re-written frames none
-            kept.append(fault._replace(missing=left, recorded=(fault.part, fault.offset) in recorded))
-        self.defects = kept
+        remaining = []
+        for defect in self.defects:
+            missing = _overlap(defect.missing, self._missing)
+            if defect.missing and not missing and defect.kind not in ("damage", "cold"):
+                continue  # the missing frames came later: displaced ones are a defect of their own, those written again are none
+            remaining.append(defect._replace(missing=missing, recorded=(defect.part, defect.offset) in recorded))
+        self.defects = remaining
 
 
 def _head(line: bytes) -> Frame:
-    """A line without its body, which may be long; whole when the body says something about the journal itself."""
+    """A line without its body, which may be long. Complete where the body is about the journal itself."""
     import orjson
 
     at = line.find(b',"body":')
@@ -366,7 +366,7 @@ def _head(line: bytes) -> Frame:
 
 
 def _recorded_holes(host: Host, folder: str) -> set[tuple[int, int]]:
-    """Holes that a frame already tells of. Asked only when there are faults, so that clean reading need not look."""
+    """Holes that a frame records. Read only when there are defects, so that a clean journal is read once."""
     found: set[tuple[int, int]] = set()
     mark = f'"kind":"{Kind.JOURNAL_HOLE}"'.encode()
     for part in parts.numbers(host, folder):
@@ -386,7 +386,7 @@ def _overlap(spans: Iterable[SeqRange], missing: Iterable[SeqRange]) -> tuple[Se
 
 
 def _check_head(head: Frame, where: str) -> bool:
-    """Refuse what a newer program wrote; say whether the part before was sealed after a failed sync."""
+    """Refuse what a newer program wrote. Return whether the part before was sealed after a failed sync."""
     if head["body"]["format"] > FORMAT:
         raise NewerFormat(
             f"a newer dreamkeep wrote this journal (format {head['body']['format']}; this version reads {FORMAT})",
@@ -399,8 +399,8 @@ def _check_head(head: Frame, where: str) -> bool:
 BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
 
 
-def covers(fault: JournalDefect, part: int, seq: int) -> bool:
-    """Whether a hole says already that the frame with this seq, which was in that part, is gone."""
-    if fault.kind not in HOLES:
+def covers(defect: JournalDefect, part: int, seq: int) -> bool:
+    """Whether a hole already reports the loss of the frame with this seq, which was in that part."""
+    if defect.kind not in HOLES:
         return False
-    return (fault.kind, fault.part) == ("cold", part) or any(span.first <= seq <= span.last for span in fault.missing)
+    return (defect.kind, defect.part) == ("cold", part) or any(span.first <= seq <= span.last for span in defect.missing)

@@ -1,4 +1,4 @@
-"""Which sessions are deleted, by the keep's own journal. Read once, then only what is new."""
+"""Which sessions are deleted, by the keep's own journal. It is read once, then only what is new."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _OF_THE_DEAD = frozenset((Kind.SESSION_DELETED, Kind.SESSION_UNDELETED))
 
 
 def named(event: Event) -> str:
-    """The session that a tombstone, or the word that lifts one, is about; "" where it names none."""
+    """The session that a tombstone or its undoing is about; "" for other events and where none is named."""
     said = event.body.get("session") if event.kind in _OF_THE_DEAD and isinstance(event.body, dict) else None
     return said if isinstance(said, str) and _is_text(said) else ""
 
 
 def _is_text(said: str) -> bool:
-    """No half of a letter: no folder and no row can be named by that."""
+    """Without lone surrogates: they can't be in the name of a folder or in a row."""
     return not any("\ud800" <= c <= "\udfff" for c in said)
 
 
 def is_strange(event: Event) -> bool:
-    """Its checksum holds, but it does not say who is dead: anybody may have written it. What names none buries none."""
+    """Its checksum is right, but it names no session, so it deletes none."""
     return event.kind in _OF_THE_DEAD and not named(event)
 
 
@@ -38,20 +38,20 @@ class Tombstones:
         dead: Iterable[str] = (),
         hear: Callable[[Event], object] = lambda event: None,
     ) -> None:
-        """`position`, `dead`: what somebody has read already. `hear`: is given all that is read here."""
+        """`position`, `dead`: what the caller has read already. `hear` gets every event that is read here."""
         self._host = host
         self._hear = hear
         self._folder = f"{root}/{KEEP}"
         self._position = position
         self._dead = set(dead)
-        #: Deleted in what was read here, also if that was lifted again.
+        #: Deleted in what was read here, even if that was undone.
         self.buried: set[str] = set()
 
     def has(self, session: str) -> bool:
         return session in self.all()
 
     def all(self) -> Set[str]:
-        """As it is now; not to be kept."""
+        """As of now. Don't keep it."""
         self.follow()
         return self._dead
 

@@ -1,12 +1,12 @@
 """Append, and return only when the bytes are on disk.
 
 One append: number and link the frames under the lock, one write, unlock, sync, acknowledge. The lock (flock on the file `lock`)
-is held around the write only; threads that wait share one sync. The length of the file `lock` is the number of the part being
-written: one lseek tells every other process that it must move on. It is a hint, never truth: opening looks at the folder.
+is held only around the write; threads that wait share one sync. The length of the file `lock` is the number of the part being
+written, so one lseek tells every other process that it must move on. It is only a hint: opening looks at the folder.
 
-A sync that failed is never tried again on that handle and never acknowledged: the page cache proves nothing any more. The part
-is sealed as suspect (its successor's head says so), and the frames in doubt are written again, into the new part, each naming the
-seq it had (`was`), so that a reader counts it once, whichever of the two survives.
+A failed sync is never repeated on that handle and never acknowledged, because the page cache proves nothing any more. The part is
+sealed as suspect (the next part's head says so). The frames in doubt are written again into the next part, each with the seq it
+had (`was`), so that a reader counts it once, whichever of the two survives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: A part that has reached this size is finished; the next append opens another.
 PART_SIZE = 4 << 20
 _WAIT_S = 60.0
-#: How often an append may move on to another part after a failed sync, before it gives up.
+#: How often an append may move to another part after a failed sync before it gives up.
 _CHANCES = 2
 
 
@@ -43,11 +43,11 @@ class OpenPart:
         self.handle = handle
         self.inode = inode
         self.end = end
-        #: Up to where we ourselves saw a sync succeed.
+        #: Up to where this process saw a sync succeed.
         self.synced = 0
         self.failed: OSError | None = None
         #: After a failed sync: the part that took over every frame in doubt.
-        self.heir: OpenPart | None = None
+        self.successor: OpenPart | None = None
         self.unended = False
         self.sync_turn = threading.Lock()
 
@@ -93,16 +93,14 @@ class Writer:
         self._seq = 0
         self._crc = NO_CRC
         self._carry: Carried = {}
-        #: The seq that the witness need not be told of: it was there before we wrote. Below 0: not known yet.
+        #: The seq that was there before we wrote, so the witness need not learn of it. Below 0: not known yet.
         self._witnessed = -1
 
     # -- what callers use
 
     def append(self, events: Sequence[Event]) -> tuple[int | None, ...]:
-        """All of `events` in one write and one sync: their seqs, None for one that was there already (its cursor is not new).
-
-        Raises NotDurable (or a kind of it) when the disk does not take them.
-        """
+        """Write all of `events` in one write and one sync. Returns their seqs, None for one that was there already (its cursor is
+        not new). Raises NotDurable (or a subclass) when the disk does not take them."""
         written = self._locked(self._write_new, events, [draft(event) for event in events])
         self._make_durable(written)
         return written.seqs
@@ -110,8 +108,8 @@ class Writer:
     def append_if(
         self, events: Sequence[Event], expect: Mapping[str, int | str | None], still: Callable[[], bool] = lambda: True
     ) -> tuple[int | None, ...] | None:
-        """As `append`, if the journal carries exactly what the caller believes, and if `still`, asked while nobody else can write
-        to it, says so, too; None when somebody was quicker."""
+        """As `append`, if the journal carries exactly what the caller expects and `still` is true while nobody else can write;
+        None when another writer was quicker."""
         written = self._locked(self._write_if, events, [draft(event) for event in events], expect, still)
         if written is None:
             return None
@@ -119,23 +117,23 @@ class Writer:
         return written.seqs
 
     def carried(self, key: str) -> int | str | None:
-        """What the journal says of `key` now: a source's cursor, the session's state. Asking makes no journal."""
+        """What the journal carries under `key`: a source's cursor, the session's state. Makes no journal."""
         return self._locked(self._carry_of, key) if self._part or self.exists() else None
 
     def all_carried(self) -> Carried:
-        """All of it: a copy."""
+        """A copy of everything the journal carries."""
         return self._locked(self._copy_carry) if self._part or self.exists() else {}
 
     def exists(self) -> bool:
         return bool(parts.numbers(self._host, self.folder))
 
     def park(self) -> None:
-        """Give the handles back; the next append opens them again."""
+        """Close the handles; the next append opens them again."""
         with self._mutex:
             self._close_handles()
 
-    def sighting(self) -> Position | None:
-        """Of a parked writer: behind the last frame, if one was written since that was asked last, and all of it is on disk."""
+    def take_new_end(self) -> Position | None:
+        """Of a parked writer: the place behind the last frame, if it is new since the last call and all of it is on disk."""
         with self._mutex:
             part = self._part
             if part is None or part.failed or part.unended or part.synced < part.end or self._seq <= self._witnessed:
@@ -144,7 +142,7 @@ class Writer:
             return Position(part.number, part.end, self._seq, self._crc)
 
     def remove(self) -> None:
-        """Take the whole journal away. Writers elsewhere see at their next append that their lock lost its name."""
+        """Remove the whole journal. Other writers see at their next append that their lock file has no name any more."""
         host = self._host
         with self._mutex:
             self._close_part()
@@ -158,11 +156,11 @@ class Writer:
                 self._close_handles()
 
     def erase(self, change: Change, marks: Collection[bytes] = ()) -> int:
-        """Take words out of frames, in their place. How many lines were changed."""
+        """Erase words in frames, in place. Returns how many lines were changed."""
         return self._locked(self._erase, change, marks)
 
     def after_fork(self) -> None:
-        """In a forked child: the parent's mutexes may be held by threads that do not exist here, its handles are copies."""
+        """In a forked child: threads that don't exist here may hold the parent's mutexes, and its handles are copies."""
         self._mutex = threading.Lock()
         if self._part:
             self._part.sync_turn = threading.Lock()
@@ -173,14 +171,14 @@ class Writer:
     # -- durable
 
     def _make_durable(self, written: PendingAppend) -> None:
-        """Nothing is left to do when somebody else's sync covered it."""
+        """Nothing is left to do if another thread's sync covered it."""
         try:
             self._sync(written.part, written.end)
         except OSError as problem:
-            self._mend(written, problem)
+            self._retry(written, problem)
 
-    def _mend(self, written: PendingAppend, failure: OSError) -> None:
-        """A failure seals the part; the frames get another chance in a new one."""
+    def _retry(self, written: PendingAppend, failure: OSError) -> None:
+        """A failure seals the part. The frames get another chance in a new one."""
         for _ in range(_CHANCES):
             written = self._locked(self._move_to_successor, written)
             try:
@@ -191,7 +189,7 @@ class Writer:
         raise from_os(failure, "syncing", self.folder) from failure
 
     def _sync(self, part: OpenPart, end: int) -> None:
-        """Whoever comes first syncs for all who wait behind."""
+        """The first thread syncs for all that wait."""
         if part.synced >= end:
             return
         with part.sync_turn:
@@ -210,20 +208,20 @@ class Writer:
     def _move_to_successor(self, written: PendingAppend) -> PendingAppend:
         """Move frames out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
         old = written.part
-        if old.heir is None and self._current.number == old.number:
+        if old.successor is None and self._current.number == old.number:
             self._seal(str(old.failed))
-            old.heir = self._current
-        if old.heir:
-            # All that was in doubt was durable there before anybody else could write to it.
-            return written._replace(part=old.heir, end=0)
-        # Another process sealed it; whether it took our frames along, we can't know. Twice does no harm.
+            old.successor = self._current
+        if old.successor:
+            # Everything in doubt was durable there before anyone else could write to it.
+            return written._replace(part=old.successor, end=0)
+        # Another process sealed it, and we can't know whether it moved our frames. Writing them twice does no harm.
         self._write(written.drafts, self._current, was=range(written.first, written.first + len(written.drafts)))
         return written._replace(part=self._current, end=self._current.end)
 
     # -- under the mutex and the lock
 
-    def _locked(self, act: Callable[..., T], *given: Any) -> T:
-        """Run `act` as the only one in the world who writes this journal, knowing where it ends."""
+    def _locked(self, act: Callable[..., T], *args: Any) -> T:
+        """Run `act` while nobody else writes this journal, and knowing where it ends."""
         host = self._host
         with self._mutex:
             try:
@@ -235,17 +233,17 @@ class Writer:
                         if not host.try_lock(self._lock_handle):
                             lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
                         if self._up_to_date():
-                            return act(*given)
+                            return act(*args)
                     finally:
                         host.unlock(self._lock_handle)
-                    # The lock file lost its name: a delete, or somebody tidied up.
+                    # The lock file has no name any more: the journal was deleted, or someone removed the file.
                     self._close_part()
                     self._close_handles()
             except OSError as problem:
                 raise from_os(problem, "writing", self.folder) from problem
 
     def _up_to_date(self) -> bool:
-        """Bring what we know up to date with the disk. False when our lock is not the journal's lock any more."""
+        """Update what we know from the disk. False when our lock is no longer the journal's lock."""
         host = self._host
         part = self._part
         if part and host.end(self._lock_handle) == part.number and (part.handle >= 0 or self._reopen(part)):
@@ -258,7 +256,7 @@ class Writer:
             self._settle()
         except BaseException:
             if self._part:
-                # Where it ends is not known, then. No lock file is that long, so the next append looks again.
+                # Then it is unknown where it ends. No lock file has this length, so the next append looks again.
                 self._part.number = -1
             raise
         return True
@@ -285,7 +283,7 @@ class Writer:
         self._lock_handle = self._host.open_lock(f"{self.folder}/{parts.LOCK}")
 
     def _follow(self, part: OpenPart, end: int) -> bool:
-        """Take in what other processes appended. False when it is not simply more frames: then the part must be settled."""
+        """Read what other processes appended. False when it is not simply more frames: then the part must be settled."""
         data = self._host.read(part.handle, end - part.end, part.end)
         if part.unended or len(data) != end - part.end or data[-1:] != b"\n":
             return False
@@ -301,7 +299,7 @@ class Writer:
         return True
 
     def _settle(self) -> None:
-        """Find the end of the journal; set a bad tail aside, then cut it; tell of holes. Then its last part is ours to write."""
+        """Find the end of the journal. Set a bad tail aside, then cut it; record holes. Then its last part is ours to write."""
         host = self._host
         doubted = self._part if self._part and self._part.failed else None
         self._close_part()
@@ -319,7 +317,7 @@ class Writer:
             handle = host.open_append(f"{self.folder}/{parts.name(found.part)}")
             part = self._part = self._part_at(found.part, handle)
             if doubted and doubted.inode == part.inode:
-                # The kernel tells of a failed sync once: a new handle would not hear of it.
+                # The kernel reports a failed sync once: a new handle would not learn of it.
                 part.failed, part.synced = doubted.failed, min(doubted.synced, part.end)
             if found.tail and found.tail.whole:
                 part.unended = True
@@ -333,7 +331,7 @@ class Writer:
                 notes += self._note(Kind.JOURNAL_SETTLED, {"journal": self._journal, **found.tail._asdict(), "aside": kept})
             if not found.headed:
                 self._write(self._head(found.part), part)
-            # Whoever created these names may have died before making them durable.
+            # The process that created these names may have died before making them durable.
             host.sync_folder(self.folder)
             host.sync_folder(os.path.dirname(self.folder))
         if found.holes:
@@ -345,7 +343,7 @@ class Writer:
     def _write_new(self, events: Sequence[Event], drafted: list[list[FrameDraft]]) -> PendingAppend:
         if self._current.failed:
             self._seal(str(self._current.failed))
-        fresh, carry = self._fresh(events)
+        fresh, carry = self._find_new(events)
         drafts = [d for own, new in zip(drafted, fresh, strict=True) if new for d in own]
         # A line feed that a crash took away is written before the next frame, so that frame goes into the same part.
         if drafts and self._current.end >= self._part_size and not self._current.unended:
@@ -375,9 +373,9 @@ class Writer:
         return self._write_new(events, drafted)
 
     def _erase(self, change: Change, marks: Collection[bytes]) -> int:
-        """Whoever has the last part open would go on writing to a file without a name: so it is finished first.
+        """A process that has the last part open would go on writing to a file without a name, so that part is finished first.
 
-        More than once, if its sync fails: then the next part begins with what was in doubt, and that may be the same words.
+        More than once, if its sync fails: then the next part begins with the frames in doubt, which may have the same words.
         """
         host, folder = self._host, self.folder
         erase.sweep(host, folder)
@@ -386,7 +384,7 @@ class Writer:
         last = self._current.number
         return sum(erase.rewrite(host, folder, part, change, marks) for part in parts.numbers(host, folder) if part < last)
 
-    def _fresh(self, events: Sequence[Event]) -> tuple[list[bool], Carried]:
+    def _find_new(self, events: Sequence[Event]) -> tuple[list[bool], Carried]:
         """Which events are new by their cursors, and what is carried once they are written."""
         fresh = []
         carry = self._carry
@@ -398,7 +396,7 @@ class Writer:
         return fresh, carry
 
     def _write(self, drafts: Sequence[FrameDraft], part: OpenPart, was: Sequence[int] = ()) -> None:
-        """One write for all of them; what was taken only in part is cut back, so that it can't be mistaken for anything."""
+        """One write for all of them. If the disk took only a part, that is cut off again."""
         data, crc = place(drafts, self._seq, self._crc, was)
         if part.unended:
             data = b"\n" + data
@@ -429,7 +427,7 @@ class Writer:
         return OpenPart(number, handle, state.inode, state.size)
 
     def _rotate(self) -> None:
-        """Finish the part: all of it is durable before the next one begins, so that nothing can be missing between them."""
+        """Finish the part. All of it is durable before the next one begins, so that nothing can be missing between them."""
         old = self._current
         try:
             self._sync(old, old.end)
@@ -442,14 +440,14 @@ class Writer:
         self._witnessed = self._seq
 
     def _seal(self, why: str) -> None:
-        """After a failed sync: a new part that says so and holds again every frame that we never saw synced."""
+        """After a failed sync: begin a new part that says so and has every frame again that we never saw synced."""
         old = self._current
-        drafts, was = self._in_doubt(old)
+        drafts, was = self._read_in_doubt(old)
         self._open_part(old.number + 1, {"part": old.number, "why": why}, drafts, was)
-        old.heir = self._current
+        old.successor = self._current
         self._retire(old)
 
-    def _in_doubt(self, part: OpenPart) -> tuple[list[FrameDraft], list[int]]:
+    def _read_in_doubt(self, part: OpenPart) -> tuple[list[FrameDraft], list[int]]:
         data = self._host.read(part.handle, part.end - part.synced, part.synced)
         drafts: list[FrameDraft] = []
         was: list[int] = []
@@ -463,9 +461,9 @@ class Writer:
     def _open_part(
         self, number: int, suspect: dict[str, Any] | None = None, drafts: Sequence[FrameDraft] = (), was: Sequence[int] = ()
     ) -> None:
-        """Create, fill, sync the file, sync the folder; others learn of it first.
+        """Create, fill, sync the file, sync the folder. Other processes learn of it first.
 
-        Were it announced last, a crash in between would leave a part that long-lived writers don't know and new ones do.
+        If they learned of it last, a crash in between would leave a part that only new writers know.
         """
         host = self._host
         path = f"{self.folder}/{parts.name(number)}"
@@ -487,7 +485,7 @@ class Writer:
                 host.remove(path)  # nothing in it was acknowledged
                 self._seq, self._crc = seq, crc
             except OSError:
-                # It stays, then, as a part whose sync failed: sealed in its turn by the next append.
+                # Then it stays as a part whose sync failed, and the next append seals it.
                 part.failed = problem
                 self._part = part
             raise
@@ -504,7 +502,7 @@ class Writer:
         return draft(Event(self._new_id(), kind, rfc3339(self._host.now()), body))
 
     def _retire(self, part: OpenPart) -> None:
-        """Close a part's handle, but not under the hands of threads that still wait for its sync."""
+        """Close a part's handle, but not while threads wait for its sync."""
         with part.sync_turn:
             if part.synced < part.end and part.failed is None:
                 try:
@@ -512,7 +510,7 @@ class Writer:
                     part.synced = part.end
                 except OSError as problem:
                     part.failed = problem
-            # Forgotten before it is closed: after an interrupt in between, its number may be somebody else's.
+            # Forget the handle before closing it: after an interrupt in between, its number may be another file's.
             handle, part.handle = part.handle, -1
             if handle >= 0:
                 self._host.close(handle)
@@ -535,7 +533,7 @@ class Writer:
             if name != parts.LOCK:
                 host.remove(f"{self.folder}/{name}")
         host.sync_folder(self.folder)
-        # Whoever has the lock file open sees by its length that this is not the journal any more.
+        # A process that has the lock file open sees by its length that the journal is gone.
         host.cut(lock_handle, 0)
         host.remove(f"{self.folder}/{parts.LOCK}")
         host.remove_folder(self.folder)
@@ -543,7 +541,7 @@ class Writer:
 
 
 def _is_replay(known: Carried, carry: Carry) -> bool:
-    """A cursor that was reached, or nothing but words that stand already: a replay."""
+    """A cursor that was reached before, or only text that is carried already."""
     cursors = [(key, value) for key, value in carry.items() if isinstance(value, int)]
     if cursors:
         return any(isinstance(reached := known.get(key), int) and value <= reached for key, value in cursors)

@@ -21,8 +21,7 @@ _HANDLES_SHARE = 4
 
 
 class JournalWriters:
-    """`mask`: what is done to each event before it is written; None: nothing. `witness`: whether the witness is told what was
-    written."""
+    """`mask` changes each event before it is written. `witness`: whether the witness learns what was written."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class JournalWriters:
         notice_forks(self)
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
-        """To a session's journal, or to the keep's own (`session` is "")."""
+        """Append to a session's journal, or to the keep's own (`session` is "")."""
         return self.writer(session).append(self._masked(events))
 
     def append_if(
@@ -59,7 +58,8 @@ class JournalWriters:
         expect: Mapping[str, int | str | None],
         still: Callable[[], bool] = lambda: True,
     ) -> tuple[int | None, ...] | None:
-        """If the journal carries just `expect`, and `still` holds while nobody else can write; None if somebody was quicker."""
+        """If the journal carries exactly `expect`, and `still` is true while nobody else can write; None if another writer was
+        quicker."""
         return self.writer(session).append_if(self._masked(events), expect, still)
 
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
@@ -71,10 +71,10 @@ class JournalWriters:
         return [self.mask(event) for event in events] if self.mask else events
 
     def writer(self, session: str) -> Writer:
-        """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""
+        """Use it at once: if many others are used meanwhile, its files are closed and must be opened again."""
         writer = self._writers.get(session)
         if writer and len(self._writers) <= self._open_writers:
-            return writer  # all of them may stay open: nobody has to know who was used last
+            return writer  # all of them may stay open, so it doesn't matter which was used last
         idle = None
         with self._mutex:
             writer = self._writers.get(session)
@@ -107,7 +107,7 @@ class JournalWriters:
             raise Deleted("this session was deleted", where=session, next="Lift that first with `dreamkeep undelete`.")
 
     def _prepare(self, name: str) -> None:
-        """Folders above a journal, durable even if whoever made them died before syncing them."""
+        """Make the folders above a journal durable, even if the process that made them died before syncing them."""
         if name in self._synced:
             return
         folder = f"{self._root}/{name}"
@@ -122,7 +122,7 @@ class JournalWriters:
         self._synced.add(name)
 
     def _sync_above(self) -> None:
-        """The keep's own name; where the folder above is not ours to open, its owner made that name long ago."""
+        """The keep's own name. Where we may not open the folder above, its owner made that name long ago."""
         try:
             self._host.sync_folder(os.path.dirname(self._root))
         except PermissionError:
@@ -132,7 +132,7 @@ class JournalWriters:
         with self._mutex:
             for writer in self._writers.values():
                 writer.park()
-            ends = [(session, writer.sighting()) for session, writer in self._writers.items()]
+            ends = [(session, writer.take_new_end()) for session, writer in self._writers.items()]
             self._writers.clear()
             self._recent.clear()
         self._note([Sighting(_folder(session), session, *end) for session, end in ends if end])
