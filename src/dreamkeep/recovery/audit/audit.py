@@ -1,12 +1,11 @@
 """Find everything that is wrong, and change nothing: not in the keep, not in an agent's store, not in a cache of its own.
 
-Its memory is what others wrote down: the witness (what each journal was seen to hold), the index (how each looked, its checksums
-and faults) and `state/sources.json`. What looks as it did then is not opened; `deep` reads every byte, by one checksum over each
-file. Each check tells of its own things, and what goes wrong with one of them is a fault of that one: nothing bad hides anything
-else.
+It has no memory of its own. It uses the witness (what each journal was seen to hold), the index (how each journal looked, with
+checksums and defects) and `state/sources.json`. What looks unchanged is not opened; `deep` reads every byte, by one checksum over
+each file. An error in a check is a fault of the item that was checked, so one bad item never hides another.
 
-Under a writer's hands: what is odd at the end of a journal counts only while its lock is held; an index that is missing or behind
-is no fault; what is young enough to be at work is left alone.
+While others write: what is odd at the end of a journal counts only if it is so under its lock; an index that is missing or behind
+is no fault; files young enough to be in use are left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from dreamkeep.recovery.repair.context import PlanContext
 from dreamkeep.recovery.repair.movable import why_not
 from dreamkeep.recovery.repair.reread import promised
 
-#: The class of the fault when a check as a whole can't be done.
+#: The class and place of the fault when a whole check fails.
 _CHECKS = {
     "spool": ("spool_unreadable", "spool"),
     "hooks": ("spool_unreadable", "spool/problems"),
@@ -53,11 +52,11 @@ _CHECKS = {
     "stores": ("store_unreadable", ""),
 }
 
-#: Where one of these lies there is a keep, or what is left of one.
+#: If one of these exists there is a keep, or the rest of one.
 _KEEPS = ("journal", "spool", index.FILE)
 
-#: What is said of a file as a whole, where nothing else tells one fault from the next one there.
-_BY_LOOK = frozenset(
+#: Faults of a whole file. Only how the file looks tells one from the next.
+_WHOLE_FILES = frozenset(
     (
         "hook_lost",
         "index_unusable",
@@ -75,12 +74,12 @@ _BY_LOOK = frozenset(
 )
 
 
-#: Repairs that write to the journal that their fault names.
+#: Repairs that write to the journal of their fault.
 _LOCKING = frozenset(("settle", "recapture", "note", "readd", "finish_compress", "settle_turn", "close_compaction"))
 
 
 class AuditReport(NamedTuple):
-    """`checked`: how many of what were looked at. Faults are sorted by class and place. `notices`: what waits and is no fault."""
+    """`checked`: how many things of each kind were checked. Faults are sorted by class and place."""
 
     checked: Mapping[str, int]
     faults: list[Fault]
@@ -106,9 +105,9 @@ def audit(
     misset: str = "",
     sound: bool = False,
 ) -> AuditReport:
-    """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
-    `misset`: why its settings can't be used. `sound`: the index is checked as a file, too, as `deep` does (a repair mends what a
-    deep audit told)."""
+    """`home`, `environment`: where to look for agents' stores. `around`: the environment in which hooks without a keep report
+    problems. `misset`: why the settings can't be used. `sound`: check the index as a file, too, as `deep` does (a repair mends
+    what a deep audit found)."""
     cache = Cache(host, root)  # before any journal is read
     checked: dict[str, int] = {}
     faults: list[Fault] = []
@@ -116,16 +115,16 @@ def audit(
     notices: list[Notice] = []
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
         environs = environment if around is None else around
-        checked, faults, accepted, notices = _keep(host, root, environs, deep, sound or deep, cache)
+        checked, faults, accepted, notices = _audit_keep(host, root, environs, deep, sound or deep, cache)
     else:
         notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
-    faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
-    faults += _stores(host, root, home, environment, deep, checked, cache)
+    faults += [_settings_fault(f"{root}/keep.toml", misset)] if misset else []
+    faults += _audit_stores(host, root, home, environment, deep, checked, cache)
     locks: dict[str, str] = {}
-    faults = [_as_it_is_locked(host, root, one, locks) for one in faults]
+    faults = [_check_lockable(host, root, one, locks) for one in faults]
     looking = PlanContext(host, root, home, environment, ())
-    named = [(_as_it_looks(host, seen_from(root, one)), _as_it_looks(host, one)) for one in faults]
-    # A version before named them by the whole path, and what was accepted then is accepted.
+    named = [(_identify_by_look(host, seen_from(root, one)), _identify_by_look(host, one)) for one in faults]
+    # An earlier version identified faults by the whole path. What was accepted then stays accepted.
     left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
     checked["accepted"] = checked.get("accepted", 0) + len({one.id for one, _ in named} - left.keys())
     sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
@@ -133,7 +132,7 @@ def audit(
 
 
 def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
-    """What journals lost, only the witness knows of, and nobody has accepted."""
+    """Losses that only the witness knows of and that nobody accepted."""
     seen = _witness(host, root)
 
     def look(store: Store | None) -> list[Fault]:
@@ -145,7 +144,7 @@ def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
     try:
         found = index.peek(host, root, look)
     except (DreamkeepError, OSError):
-        found = None  # that it is so is the audit's to tell
+        found = None  # the audit reports that
     return look(None) if found is None else found
 
 
@@ -156,14 +155,14 @@ def _witness(host: Host, root: str) -> Witness:
         return Witness({}, {}, 0, describe_error(problem))
 
 
-def _misset(path: str, reason: str) -> Fault:
+def _settings_fault(path: str, reason: str) -> Fault:
     unsafe = "Correct it or remove it; until then other commands refuse to run."
     return fault("state_unreadable", path, f"the settings are invalid: {reason}", unsafe=unsafe, path=path, why=reason)
 
 
-def _as_it_looks(host: Host, one: Fault) -> Fault:
-    """What was accepted of a file as it was holds until the file changes."""
-    if one.cls not in _BY_LOOK or (one.cls == "hook_lost" and one.key):
+def _identify_by_look(host: Host, one: Fault) -> Fault:
+    """What was accepted for a file holds until the file changes."""
+    if one.cls not in _WHOLE_FILES or (one.cls == "hook_lost" and one.key):
         return one
     try:
         at = host.stat(one.where)
@@ -172,8 +171,8 @@ def _as_it_looks(host: Host, one: Fault) -> Fault:
     return seen_as(one, f"{at.size} {at.mtime_ns} {at.inode}") if at else one
 
 
-def _as_it_is_locked(host: Host, root: str, one: Fault, locks: dict[str, str]) -> Fault:
-    """No repair of a journal is promised that nobody can lock. `locks`: those that were looked at, and why one is none."""
+def _check_lockable(host: Host, root: str, one: Fault, locks: dict[str, str]) -> Fault:
+    """Don't promise to repair a journal that can't be locked. `locks`: the lock files checked so far, each with the reason."""
     if not one.repairable or CLASSES[one.cls].repair not in _LOCKING or not one.about.get("journal"):
         return one
     path = f"{root}/{one.about['journal']}/{LOCK}"
@@ -190,13 +189,13 @@ class AuditFindings(NamedTuple):
     notices: list[Notice]
 
 
-def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> AuditFindings:
-    """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
+def _audit_keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> AuditFindings:
+    """With the help of the index; without it if there is none, it is damaged, or it keeps changing."""
     proven: set[tuple[str, str]] = set()
     seen = _witness(host, root)
 
     def look(store: Store | None) -> AuditFindings:
-        return _looked(host, root, environment, store, seen, deep, sound, proven, cache)
+        return _run_checks(host, root, environment, store, seen, deep, sound, proven, cache)
 
     wrong = None
     try:
@@ -204,14 +203,14 @@ def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sou
         if found is not None:
             return found
     except Busy:
-        pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
+        pass  # the index keeps being replaced: the journals give the same answer, only slower
     except (DreamkeepError, OSError) as problem:
         wrong = KeepAudit(host, root, environment).unusable(describe_error(problem))
     found = look(None)
     return found._replace(faults=[*found.faults, wrong]) if wrong else found
 
 
-def _looked(
+def _run_checks(
     host: Host,
     root: str,
     environment: Mapping[str, str],
@@ -223,34 +222,34 @@ def _looked(
     cache: Cache,
 ) -> AuditFindings:
     journals = JournalAudit(host, root, store, seen, deep=deep, proven=proven)
-    keeping = KeepAudit(host, root, environment)
+    keep_audit = KeepAudit(host, root, environment)
     checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
         ("prove", journals.prove if deep else tuple),
         ("keep", journals.keep),
         ("sessions", journals.sessions),
-        ("witness", lambda: keeping.witness(seen)),
+        ("witness", lambda: keep_audit.witness(seen)),
         ("captured", lambda: journals.captured(cache)),
-        ("going_on", lambda: keeping.going_on(store, journals)),
-        ("tombstones", lambda: keeping.tombstones(journals)),
-        ("spool", keeping.spool),
-        ("hooks", keeping.hooks),
-        ("leases", keeping.leases),
-        ("leftovers", lambda: keeping.leftovers(journals.leftovers)),
-        ("modes", keeping.modes),
-        ("states", keeping.states),
-        ("pages", keeping.pages),
+        ("going_on", lambda: keep_audit.going_on(store, journals)),
+        ("tombstones", lambda: keep_audit.tombstones(journals)),
+        ("spool", keep_audit.spool),
+        ("hooks", keep_audit.hooks),
+        ("leases", keep_audit.leases),
+        ("leftovers", lambda: keep_audit.leftovers(journals.leftovers)),
+        ("modes", keep_audit.modes),
+        ("states", keep_audit.states),
+        ("pages", keep_audit.pages),
     ]
-    faults = list(keeping.index(store, deep=deep, sound=sound))
+    faults = list(keep_audit.index(store, deep=deep, sound=sound))
     for name, check in checks:
         faults += _guarded(root, name, check)
-    found, notices = _dreams(host, root, journals)
-    return AuditFindings({**journals.state.checked, **keeping.checked}, faults + found, journals.state.accepted, notices)
+    found, notices = _audit_dreams(host, root, journals)
+    return AuditFindings({**journals.state.checked, **keep_audit.checked}, faults + found, journals.state.accepted, notices)
 
 
-def _dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault], list[Notice]]:
+def _audit_dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault], list[Notice]]:
     memory = journals.own.memory()
     if memory is None:
-        return [], []  # nobody has dreamed here; or the keep's own journal can't be read, which is told already
+        return [], []  # there were no dreams; or the keep's own journal can't be read, which is reported already
     from dreamkeep.recovery.audit.dreams import DreamAudit
 
     dreams = DreamAudit(host, root, memory, journals.own.is_current)
@@ -258,7 +257,7 @@ def _dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault],
     return faults, dreams.notices
 
 
-def _stores(
+def _audit_stores(
     host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int], cache: Cache
 ) -> list[Fault]:
     from dreamkeep.recovery.audit.sources import audit_sources
@@ -271,7 +270,7 @@ def _stores(
 
 
 def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list[Fault]:
-    """The last net: a check that can't be done as a whole (its folder can't be listed) is a fault, too; what it found stays."""
+    """A check that fails as a whole (its folder can't be listed) is a fault, too. What it found before stays."""
     found: list[Fault] = []
     try:
         found.extend(check())

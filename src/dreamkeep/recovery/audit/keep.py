@@ -108,7 +108,7 @@ class KeepAudit:
     # -- turns and compactions
 
     def going_on(self, store: Store | None, journals: JournalAudit) -> Iterator[Fault]:
-        """Of journals as they were indexed by the index, of all others by what was read just now."""
+        """For journals that look as indexed by the index, for all others by what was just read."""
         yield from check_each(self._open(store, journals), self._session, self._confusing)
 
     def _open(self, store: Store | None, journals: JournalAudit) -> Iterator[UnsettledSession]:
@@ -127,7 +127,7 @@ class KeepAudit:
 
     def _session(self, one: UnsettledSession) -> Iterator[Fault]:
         found = [*self._turns(one), *self._compactions(one)]
-        # Its owner may have ended it just before it went: what was written after we read is for the next audit.
+        # Its owner may have ended it just before it exited. What was written after we read is for the next audit.
         if found and part_fingerprints.read_folder_mark(self._host, f"{self._root}/{one.name}", None) == one.mark:
             yield from found
 
@@ -179,7 +179,7 @@ class KeepAudit:
         left = spool.left_over(names, self._now)
         if (batches or old or left) and not is_held(self._host, f"{self._root}/{drain.LOCK}"):
             what = f"{len(calls) + len(left)} hook calls and {len(batches)} batches are waiting, and nothing is draining them"
-            first = min([*batches, *left, *(one.name for one in calls)])  # accepted, it holds for those that wait now
+            first = min([*batches, *left, *(one.name for one in calls)])  # accepting it covers only those that wait now
             about: dict[str, Any] = {"path": folder, "calls": len(calls) + len(left), "batches": len(batches)}
             yield fault("spool_waiting", folder, what, key=first, **about)
 
@@ -219,7 +219,7 @@ class KeepAudit:
         todo = [(self._intent(path), path) for path in seen] + [(session, "") for session, _ in journals.undeleted]
         if not todo or is_held(self._host, f"{self._root}/{DELETING}"):
             return
-        # Looked at once more, now that nobody is at it: a deletion that went on before is finished.
+        # Look once more, now that nobody is deleting: a deletion that was going on is finished.
         begun = [(session, path) for session, path in todo if path and self._same(path, seen[path])]
         dead = Tombstones(self._host, self._root)
         yield from (self._unfinished(session, path) if dead.has(session) else self._not_begun(path) for session, path in begun)
@@ -258,7 +258,7 @@ class KeepAudit:
         self.checked["leases"] = len(paths)
         free = [path for path in paths if not is_held(self._host, path)]
         if free:
-            self._host.sleep(_MOMENT_S)  # a lock file is there for a moment before it is locked
+            self._host.sleep(_MOMENT_S)  # a lock file exists for a moment before it is locked
         for path in free:
             at = self._host.stat(path) if not is_held(self._host, path) else None
             if at is not None:
@@ -307,7 +307,7 @@ class KeepAudit:
         return fault("state_unreadable", place, what, unsafe="Make it one, or remove it by hand.", path=place, why=why)
 
     def modes(self) -> Iterator[Fault]:
-        """Who may not enter the keep's folder reads nothing in it; below one that is open everything that is open is told."""
+        """Users who can't enter the keep's folder can read nothing in it. Below an open folder, everything open is reported."""
         at = self._host.stat(self._root)
         if at:
             yield from self._mode(self._root, at)
@@ -321,7 +321,7 @@ class KeepAudit:
         if at.is_folder:
             for entry in self._host.entries(path):
                 inside = f"{path}/{entry.name}"
-                if entry.at and entry.at.mode & 0o077 and not is_link(self._host, inside):  # what a link leads to is not ours
+                if entry.at and entry.at.mode & 0o077 and not is_link(self._host, inside):  # a link's target is not ours
                     yield from self._mode(inside, entry.at)
 
     def states(self) -> Iterator[Fault]:
@@ -364,8 +364,8 @@ class KeepAudit:
 
 
 def hook_lost(root: str, path: str, lines: Sequence[str]) -> Fault:
-    """Hooks of all keeps share a file outside of them. There the newest line of this keep tells one fault from the next: once
-    accepted it is not told again, whatever other keeps add to the file."""
+    """Hooks of all keeps share a file outside of them. There the newest line of this keep identifies the fault: once accepted
+    it is not reported again, whatever other keeps add to the file."""
     what = f"{counted(len(lines), 'hook call was', 'hook calls were')} not recorded, the last: {lines[-1]}"
     if spool.is_in(root, path):
         return fault("hook_lost", path, what, path=path, lines=len(lines))

@@ -1,13 +1,12 @@
-"""Every captured source against its file: what shrank, was blanked, changed, vanished, can't be read, or holds no records.
+"""Compare every captured source with its file: what shrank, was blanked, changed or vanished, is unreadable, or has no records.
 
-What a source looked like when it was captured is in `state/sources.json`: a file that still looks so, that was never rewritten
-and whose lines all are records costs a stat. One that looks other is compared with the checksum in its journal (one pass over the
-file); only where that differs or nothing is remembered, its lines are compared with the journal's. `deep`: all files are compared
-by that checksum, whatever they look like.
-So it does not matter whether an ingest has seen a loss already. A source that only grew is no fault; nor is one that moved.
+`state/sources.json` says how a source looked when it was captured. A file that still looks so, was never rewritten and has only
+records costs one stat. A file that looks different is compared with the checksum in its journal (one pass over the file). Only if
+that differs or is unknown, its lines are compared with the journal's. `deep` compares all files by that checksum. So it does not
+matter whether an ingest has already seen a loss. A source that only grew or moved is no fault.
 
-Documents that are rewritten as a habit are compared by their messages. What an agent's own `recovery.py` audits is left to that.
-Of journals that `state/sources.json` does not name (it was lost, an ingest failed) the sources are looked up in the journal.
+Documents that agents rewrite as a habit are compared by their messages. Sources that an agent's own `recovery.py` audits are left
+to it. Sources that `state/sources.json` does not name (it was lost, or an ingest failed) are looked up in the journals.
 
 `Fault.about` of each class here: `path`, `name` (its key in the journal, "" for a database), and for `source_shrank` and
 `source_changed` `gone` (how many lines or messages). The id stays the same as long as the same is missing.
@@ -42,15 +41,15 @@ from dreamkeep.recovery.isolate import TROUBLE
 from dreamkeep.recovery.repair.movable import dangling
 from dreamkeep.recovery.stores import own_store, restores_rows
 
-#: Sources whose going is no loss of a session: agents clear them away as a habit.
+#: Sources whose loss is the loss of a session. Agents remove the others as a habit.
 _MAIN = frozenset(("main", "subagent"))
-#: How long a line that is not ended may still be being written.
+#: For so long an unfinished line may still be being written.
 _WRITING_NS = 60_000_000_000
 _HEAD = 1 << 16
 _NOT_FILLED = (
     "The file was changed beyond the blanked bytes, the journal lost lines of it, or secrets in it were masked at capture."
 )
-_NOT_OVER_IT = (
+_MASKED_STEP = (
     "Secrets are masked in the captured version, so it won't replace this file. Write it to another folder with"
     " `dreamkeep restore SESSION --to AGENT --home DIR`, or accept it with `dreamkeep repair --accept {id}`."
 )
@@ -70,7 +69,7 @@ def audit_sources(
     checked: dict[str, int] | None = None,
     cache: Cache | None = None,
 ) -> Iterator[Fault]:
-    """`checked`: gets how many `sources` were looked at. `cache`: what capture remembers, if somebody has read it already."""
+    """`checked` gets the number of `sources`. `cache`: what capture remembers, if it was read already."""
     looking = _SourceAudit(host, root, home, environment, deep, cache or Cache(host, root))
     yield from looking.all()
     if checked is not None:
@@ -87,15 +86,15 @@ class _SourceAudit:
         self._cache = cache
         self.count = 0
         self._tombs: dict[str, frozenset[str]] = {}
-        #: Of agents whose recovery looks at sources of its own: where those are, and which.
+        #: For agents whose recovery audits sources itself: where those are, and their roles.
         self._own = _own_audits(home, environment)
-        #: Of an agent: by a file's name without its endings, and by session, where files are now.
+        #: For each agent, where files are now, by their name without endings and by session.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
-        #: Databases that only journals name: each is looked at once, for all sessions that came from it.
+        #: Databases that only journals name. Each is checked once, for all sessions that came from it.
         self._unremembered: dict[str, SourceState] = {}
 
     def all(self) -> Iterator[Fault]:
-        well = self._well()
+        well = self._find_unchanged()
         named = {(agent, journal) for agent, journal in well.values()}
         self.count += len(well)
         for path in sorted(path for path in self._cache.paths() if path not in well):
@@ -105,17 +104,17 @@ class _SourceAudit:
             named.update((seen.agent, name) for name in _journals(seen))
             if seen.state not in _LEFT_OUT:
                 self.count += 1
-                yield from self._isolated(path, seen)
+                yield from self._audit_isolated(path, seen)
         yield from self._unnamed(named)
 
-    def _well(self) -> dict[str, tuple[str, str]]:
-        """The common case, in one piece because there are thousands: (agent, journal) of sources that look as they did when they
-        were read, and were well then. A deep audit looks at their bytes, too."""
+    def _find_unchanged(self) -> dict[str, tuple[str, str]]:
+        """The common case, in one piece because there are thousands: by path, (agent, journal) of sources that look as they did
+        when they were read, and had no problem then. A deep audit checks their bytes, too."""
         plain = {one[0]: one for one in self._cache.append_only_files() if one[6] not in _LEFT_OUT}
         try:
             changed = set(self._host.changed("/", (one[:4] for one in plain.values())))
         except OSError:
-            return {}  # whoever looks closer tells why
+            return {}  # the closer look reports why
         same = [one for path, one in plain.items() if path not in changed]
         if self._deep:
             same = check_in_threads(same, lambda one, buffer: self._has_its_bytes(one[0], one[7], buffer))
@@ -135,7 +134,7 @@ class _SourceAudit:
             finally:
                 self._host.close(handle)
         except TROUBLE:
-            return False  # the closer look will tell
+            return False  # the closer look reports why
 
     def _unpacks_to(self, path: str, word: SourceCursor) -> bool:
         content = compare_source.opened(self._host, path)
@@ -144,8 +143,8 @@ class _SourceAudit:
         finally:
             content.close()
 
-    def _isolated(self, path: str, seen: SourceState) -> Iterator[Fault]:
-        """What goes wrong with one source is a fault of that one."""
+    def _audit_isolated(self, path: str, seen: SourceState) -> Iterator[Fault]:
+        """An error with one source is a fault of that source."""
         places, roles = self._own.get(seen.agent, ((), frozenset()))
         if registry.find(seen.agent) is None or (seen.role in roles and path.startswith(places)):
             return
@@ -162,7 +161,7 @@ class _SourceAudit:
         if seen.rows is not None:
             yield from self._database(path, seen, at)
         elif self._host.stat(f"{self._root}/{folder_of(session)}") is None:
-            return  # deleted, or lost: the journals' own audit tells
+            return  # deleted or lost: the audit of journals reports that
         elif at is None:
             yield from self._vanished(path, seen, session)
         elif at.is_folder:
@@ -174,17 +173,17 @@ class _SourceAudit:
             or seen.rewritten is not False
             or seen.odd != 0
         ):
-            yield from self._closer(path, seen, session, at)
+            yield from self._look_closer(path, seen, session, at)
 
     # -- files
 
-    def _closer(self, path: str, seen: SourceState, session: str, at: Stat) -> Iterator[Fault]:
+    def _look_closer(self, path: str, seen: SourceState, session: str, at: Stat) -> Iterator[Fault]:
         name, word = compare_source.word_of(self._host, self._root, session, source_bytes.names_of(self._host, seen.role, path))
         if word is None:
             return  # nothing was captured from here, or it has moved
         form = _form(seen.agent, path)
         with ExitStack() as opened:
-            content = self._opened_now(opened, path)
+            content = self._open_now(opened, path)
             same = content.size >= word.offset and untouched(content, word)
             about = {"session": session, "path": path, "name": name}
             if form == DOCUMENT:
@@ -199,9 +198,9 @@ class _SourceAudit:
                 settled = self._host.now() - at.mtime_ns > _WRITING_NS
                 yield from self._malformed(content, word.offset if known and not word.open else 0, settled, about)
 
-    def _opened_now(self, opened: ExitStack, path: str) -> Content:
-        """Closed with the others. After the journal was read: what was captured meanwhile stands in the file by then, and a file
-        is not longer than when it was opened."""
+    def _open_now(self, opened: ExitStack, path: str) -> Content:
+        """Open it after the journal was read: then the file has everything that was captured meanwhile, and it is no longer than
+        when it was opened. It is closed with the others."""
         content = compare_source.opened(self._host, path)
         opened.callback(content.close)
         return content
@@ -218,12 +217,12 @@ class _SourceAudit:
             return
         folder = f"{self._root}/{folder_of(session)}"
         held = compare_source.read_captured_lines(self._host, folder, about["name"])
-        content = self._opened_now(opened, path)
+        content = self._open_now(opened, path)
         found = compare_source.compare(held, content, text=text)
         if not found.gone:
             return
         many = f"{len(found.gone)} of {found.lines} captured lines"
-        step = _NOT_OVER_IT if held.masked else ""
+        step = _MASKED_STEP if held.masked else ""
         if found.nuls:
             now = b"".join(iter_blocks(content))
             fits = compare_source.unblanked(self._host, folder, about["name"], now) is not None
@@ -253,8 +252,8 @@ class _SourceAudit:
         folder = f"{self._root}/{folder_of(about['session'])}"
         before = compare_source.said_in(self._host, folder, about["name"])
         if before is None:
-            return  # it never was an object with messages: a list, settings
-        now = compare_source.messages_in(b"".join(iter_blocks(self._opened_now(opened, about["path"]))))
+            return  # it never was an object with messages, but a list or settings
+        now = compare_source.messages_in(b"".join(iter_blocks(self._open_now(opened, about["path"]))))
         if now is None:
             what = "it is no longer a JSON object with messages; what was captured is safe"
             yield fault("source_unreadable", about["path"], what, **about)
@@ -379,7 +378,7 @@ class _SourceAudit:
                     continue  # a journal that can't be read is the journals' audit's to tell
         for path, seen in sorted(self._unremembered.items()):
             self.count += 1
-            yield from self._isolated(path, seen)
+            yield from self._audit_isolated(path, seen)
 
     def _by_journal(self, agent: str, folder: str) -> Iterator[Fault]:
         session = self._session_of(folder)
@@ -395,7 +394,7 @@ class _SourceAudit:
                 self._unremembered[path] = SourceState(agent, "", None, role=role, rows={})
                 continue
             self.count += 1
-            yield from self._isolated(path, SourceState(agent, session.partition(":")[2], None, role=role))
+            yield from self._audit_isolated(path, SourceState(agent, session.partition(":")[2], None, role=role))
 
     def _is_elsewhere(self, path: str) -> bool:
         """Not even its folder is here: it was captured on another machine, and brought by a snapshot."""
