@@ -1,4 +1,4 @@
-"""Take over a whole journal, byte for byte, where there is none: what a snapshot brings back."""
+"""Put a whole journal from a snapshot where there is none, byte for byte."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _WAIT_S = 60.0
 
 
 def adopt(host: Host, folder: str, staged: Sequence[tuple[int, str]], may_begin: Callable[[], None]) -> bool:
-    """`staged`: (part, path of a synced file on the same disk), in order. False when a journal is there already.
+    """`staged`: (part, path of a synced file on the same disk), in order. False when there is a journal already.
 
-    A crash leaves the first parts: a shorter journal, whole in itself, which the next import goes on with.
+    A crash leaves the first parts: a shorter journal without defects, which the next import completes.
     """
     while True:
         make_folders(host, folder)
@@ -22,7 +22,7 @@ def adopt(host: Host, folder: str, staged: Sequence[tuple[int, str]], may_begin:
         try:
             lock(host, guard, where=folder, wait_s=_WAIT_S)
             if host.handle_stat(guard).links == 0:
-                continue  # somebody deleted it just now
+                continue  # it was deleted just now
             if parts.numbers(host, folder):
                 return False
             may_begin()
@@ -37,7 +37,7 @@ def adopt(host: Host, folder: str, staged: Sequence[tuple[int, str]], may_begin:
 
 
 def _sync_above(host: Host, folder: str) -> None:
-    """Whoever made these names may have died before making them durable."""
+    """The process that made these names may have died before making them durable."""
     for _ in range(3):
         folder = os.path.dirname(folder)
         host.sync_folder(folder)

@@ -1,11 +1,11 @@
-"""Take words out of frames that must stay: the one operation that rewrites (deleting a session, and nothing else).
+"""Erase words in frames that must stay. Nothing else rewrites a journal, and only the deletion of a session uses it.
 
-A journal's lines are linked by their checksums, so an erased line keeps its length, its place and its *checksum*: what stood in
-its body is replaced by filling whose last characters are chosen so that the crc32 comes out the same. (A crc is linear: flipping
-a bit always flips the same bits of the result, so the right ones are found by solving 32 equations.) No other line changes, every
-reader finds the journal whole, and the words are gone.
+A journal's lines are linked by their checksums, so an erased line keeps its length, its place and its *checksum*: the body is
+replaced by filling whose last characters are chosen so that the crc32 stays the same. (A crc is linear: flipping a bit always
+flips the same bits of the result, so the right bits are found by solving 32 equations.) No other line changes, every reader finds
+the journal whole, and the words are gone.
 
-A part is replaced by another file, so it must be one that nobody writes to any more: `Writer.erase` sees to that, under the lock.
+The part's file is replaced, so nobody may write to it any more: `Writer.erase` makes sure of that, under the lock.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from dreamkeep.host import Host, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse, salvage
 
-#: What to do with a frame: None leaves it; else the body that it shall have, b"" for none at all.
+#: The new body of a frame: None leaves it as it is, b"" removes all of it.
 Change = Callable[[Frame, bytes], "bytes | None"]
 
 _FREE = 12  # characters of four free bits each, "@" to "O": 48 unknowns for 32 equations
 
 
 def rewrite(host: Host, folder: str, part: int, change: Change, marks: Collection[bytes] = ()) -> int:
-    """Erase in a finished part what `change` says; the part is old or new as a whole. How many lines were changed.
+    """Erase in a finished part what `change` says; a crash leaves the old part or the new one. Returns how many lines were
+    changed.
 
-    A damaged stretch that holds one of `marks` is overwritten, and stays damage of the same length.
+    A damaged stretch with one of `marks` is overwritten, and stays damage of the same length.
     """
     done, data = changed(host, folder, part, change, marks)
     if done:
@@ -41,7 +42,7 @@ def rewrite(host: Host, folder: str, part: int, change: Change, marks: Collectio
 
 
 def changed(host: Host, folder: str, part: int, change: Change, marks: Collection[bytes] = ()) -> tuple[int, bytes]:
-    """How many lines are to be changed, and the part as it is then."""
+    """How many lines must change, and the bytes of the changed part."""
     lines: list[bytes] = []
     done = 0
     for line in parts.lines(host, folder, part):
@@ -52,7 +53,8 @@ def changed(host: Host, folder: str, part: int, change: Change, marks: Collectio
 
 
 def sweep(host: Host, folder: str) -> None:
-    """Temporary files are made under the journal's lock (by compression): whoever has it may take away what the dead left."""
+    """Remove temporary files that crashes left. They are made under the journal's lock (by compression), which the caller
+    holds."""
     for name in host.names(folder):
         if name.endswith(".tmp"):
             host.remove(f"{folder}/{name}")
@@ -66,7 +68,7 @@ def _changed(line: bytes, change: Change, marks: Collection[bytes]) -> bytes:
         return _changed_frame(text, frame, change) + end
     pieces: list[bytes] = []
     done = 0
-    for at, piece in salvage(text):  # good frames that are glued to something: theirs is the same right
+    for at, piece in salvage(text):  # good frames glued to garbage are erased like others
         found = parse(piece)
         if found is not None:
             pieces += [_blotted(text[done:at], marks), _changed_frame(piece, found, change)]
@@ -84,9 +86,9 @@ def _blotted(text: bytes, marks: Collection[bytes]) -> bytes:
 
 
 def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
-    """The line with another, shorter body (b"": none, and then it is of no kind but erased), at the same length and checksum.
+    """The line with a shorter body, at the same length and checksum. b"": no body, and the kind becomes `journal.erased`.
 
-    Where the body is not so much shorter that the filling has room, all of it goes.
+    If the new body leaves no room for the filling, the whole body goes.
     """
     kind = frame["kind"].encode() if body else Kind.JOURNAL_ERASED.encode()
     head = b'{"id":"%b","kind":"%b","at":"%b"' % (frame["id"].encode(), kind, frame["at"].encode())
@@ -106,7 +108,7 @@ def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
 
 
 def _carry(line: bytes) -> bytes:
-    """Cursors stay: what they say was taken in must not be taken in again."""
+    """Cursors stay: what was captured up to them must not be captured again."""
     start = line.find(b',"carry":{', 0, line.index(b',"body":'))
     if start < 0:
         return b""
@@ -118,7 +120,7 @@ def _carry(line: bytes) -> bytes:
 
 
 def _fitting(before: int, foot: bytes, wanted: int) -> bytes:
-    """The characters that, between what has the checksum `before` and `foot`, give the checksum `wanted`."""
+    """The characters that give the checksum `wanted`, when they stand between text with the checksum `before` and `foot`."""
     plain = b"@" * _FREE
 
     def of(middle: bytes) -> int:

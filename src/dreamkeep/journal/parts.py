@@ -19,10 +19,10 @@ LOCK = "lock"
 _PLAIN = ".jsonl"
 _COLD = ".jsonl.zst"
 _BLOCK = 1 << 18
-#: A compressed part ends with so many bytes of a checksum over its content.
+#: A compressed part ends with a checksum of this many bytes over its content.
 CHECKSUM = 4
 _FROZEN_BLOCK = 1 << 15  # of compressed bytes: what comes out is held in memory
-#: A line that is longer can't be a frame; it is read in pieces of this size, so that memory stays bounded.
+#: A longer line can't be a frame. It is read in pieces of this size, so that memory stays bounded.
 LONGEST_LINE = 2 * MAX_FRAME
 
 
@@ -32,7 +32,7 @@ def name(part: int) -> str:
 
 
 def number(file_name: str) -> int | None:
-    """The part a file holds; None for every other file."""
+    """The number of the part in a file; None for every other file."""
     stem = file_name.removesuffix(".zst").removesuffix(_PLAIN)
     if stem.isascii() and stem.isdigit() and file_name in (stem + _PLAIN, stem + _COLD):
         return int(stem)
@@ -40,7 +40,7 @@ def number(file_name: str) -> int | None:
 
 
 def numbers(host: Host, folder: str) -> list[int]:
-    """The parts that are there, in order. A folder that is not there has none."""
+    """The parts in a folder, in order. A missing folder has none."""
     try:
         names = host.names(folder)
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def is_cold(host: Host, folder: str, part: int) -> bool:
 
 @contextmanager
 def stream(host: Host, folder: str, part: int, offset: int = 0) -> Iterator[BinaryIO]:
-    """A part to read from `offset` (of its uncompressed bytes). Compression may replace the plain file at any moment."""
+    """Open a part at `offset` (of its uncompressed bytes). Compression may replace the plain file at any moment."""
     path = f"{folder}/{name(part)}"
     try:
         source = host.open_stream(path)
@@ -77,7 +77,7 @@ class _Thawed(io.RawIOBase):
 
         self.damaged = False
         self._frozen = frozen
-        # Not stream_reader: that one does not tell a file that was cut short from a whole one.
+        # Not stream_reader: it does not notice that a file was cut short.
         self._thaw = zstandard.ZstdDecompressor().decompressobj()
         self._damage = zstandard.ZstdError
         self._ready = memoryview(b"")
@@ -99,7 +99,7 @@ class _Thawed(io.RawIOBase):
         return taken
 
     def behind(self) -> int:
-        """How many bytes lie behind the end of what was compressed. Asked once, when all of that was read."""
+        """How many bytes lie behind the compressed data. Call it once, when all of that was read."""
         return len(self._thaw.unused_data) + sum(map(len, _blocks(self._frozen))) if self._thaw.eof else 0
 
     def close(self) -> None:
@@ -108,12 +108,12 @@ class _Thawed(io.RawIOBase):
 
 
 def is_damaged(source: BinaryIO) -> bool:
-    """Of a compressed part that was read to its end: whether that was not the end of what was written."""
+    """Whether a compressed part, read as far as possible, ends too early."""
     return bool(getattr(getattr(source, "raw", None), "damaged", False))
 
 
 def behind(source: BinaryIO) -> int:
-    """Of a compressed part that was read to its end: how many bytes lie in its file that are none of it."""
+    """How many bytes lie behind a compressed part, read to its end, in its file."""
     thawed = getattr(source, "raw", None)
     return thawed.behind() if isinstance(thawed, _Thawed) else 0
 
@@ -126,22 +126,22 @@ def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:
 
 
 def compress(host: Host, folder: str, part: int, *, last: bool = False) -> bool:
-    """Replace a finished part by its compressed form. The plain one goes only when the other is durable and proven equal.
+    """Replace a finished part by its compressed form. The plain one is removed only when the other is durable and proven equal.
 
-    `last`: also the one being written, of a journal that nobody has written to for long: whoever writes next begins another.
+    `last`: compress the last part, too, of a journal that was not written for long. The next writer begins another.
     """
     path = f"{folder}/{name(part)}"
     if host.stat(path) is None:
         return False
     guard = host.open_lock(f"{folder}/{LOCK}")
     try:
-        # Under the journal's lock: a rotation that fails makes a part and takes it away again, and then this one is the last.
+        # Under the journal's lock: a rotation that fails makes a part and removes it again, and then this one is the last.
         if not host.try_lock(guard):
             return False
         if part >= numbers(host, folder)[-1]:
             if not last or not _ends_well(host, folder, part):
                 return False
-            # Told before it is done: a writer that has this part open looks again, and finds that it must not write to it.
+            # Announce it first: a writer that has this part open looks again, and finds that it must not write to it.
             host.cut(guard, part + 1)
         return _compress(host, folder, part, path)
     finally:
@@ -149,7 +149,7 @@ def compress(host: Host, folder: str, part: int, *, last: bool = False) -> bool:
 
 
 def _ends_well(host: Host, folder: str, part: int) -> bool:
-    """Only whole frames: a tail must be settled by a writer, who needs the plain file for that."""
+    """Whether there are only whole frames: a writer must settle a tail, and needs the plain file for that."""
     from dreamkeep.journal.frame import parse
 
     found = False
@@ -172,7 +172,7 @@ def _frozen(plain: BinaryIO) -> bytes:
 
 
 def frozen_sum(plain: BinaryIO) -> bytes:
-    """The checksum over a part's bytes with which its compressed form ends."""
+    """The checksum with which a part's compressed form ends."""
     return _frozen(plain)[-CHECKSUM:]
 
 
@@ -180,7 +180,7 @@ def _compress(host: Host, folder: str, part: int, path: str) -> bool:
     with stream(host, folder, part) as plain:
         publish_file(host, path + ".zst", _frozen(plain))
     if not forms_agree(host, folder, part):
-        # A leftover of something else: keep the plain part, which is the one we can vouch for.
+        # The compressed file is a leftover of something else. Keep the plain part.
         return False
     host.remove(path)
     host.sync_folder(folder)
@@ -203,7 +203,7 @@ _FROZEN = b"\x28\xb5\x2f\xfd"
 
 
 def thawed_blocks(source: BinaryIO) -> Iterator[bytes]:
-    """A file's bytes; of a compressed one those that were compressed, as far as they can be read."""
+    """A file's bytes; those of a compressed file decompressed, as far as they can be read."""
     cold = source.read(len(_FROZEN)) == _FROZEN
     source.seek(0)
     return _blocks(io.BufferedReader(_Thawed(source), _BLOCK) if cold else source)

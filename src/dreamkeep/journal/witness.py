@@ -1,4 +1,4 @@
-"""What each journal was seen to hold. A journal that was cut, removed or replaced by an older copy looks whole; this tells.
+"""Which frame each journal was last seen to end with. It shows when a journal was cut, removed or replaced by an older copy.
 
     journal/witness         JSON Lines: a line says what was seen of one journal, and the last line of a journal counts
     journal/witness.lock    held while the file is written; its length is 1 once there is a witness, so that its loss is noticed
@@ -7,13 +7,14 @@
     {"journal":"journal/sessions/python/own-…","session":"python:own",
      "seen":[{"part":1,"end":4711,"seq":12,"frame":"9ae0daaf"}],"crc":"5b8b06e8"}         (in one line)
 
-A *sighting* is the last frame of a journal, by its part, the offset of its end, its seq and its checksum, written only when the
-frame is on disk for certain. No text of a session is in it. `crc` is the CRC-32 of all bytes of the line before `,"crc":`.
+A *sighting* is the last frame of a journal: its part, the offset of its end, its seq and its checksum. It is written only when
+the frame is certainly on disk. It has no text of a session. `crc` is the CRC-32 of all bytes of the line before `,"crc":`.
 
 Writers write it when they finish a part and when they close, and so does the indexer. An append does not, and an audit only
-reads. A later sighting replaces an earlier one if that frame is still at its place. If it is not, the earlier one stays until its
-frame is met again, a reader accounts for it, or its session is deleted. Lines are appended; a file that is longer than twice what
-counts, or has a bad line, is replaced as a whole. So a power cut leaves the old lines, and perhaps a torn one that says nothing.
+reads. A later sighting replaces an earlier one if the earlier frame is still at its place. Otherwise the earlier sighting stays
+until its frame is found, a reader accounts for it, or its session is deleted. Lines are appended. A file that is more than
+twice as long as the lines that count, or has a bad line, is replaced as a whole. So a power cut leaves the old lines, and
+perhaps a torn one that does not count.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ FILE = f"{FOLDER}/witness"
 LOCK = f"{FOLDER}/witness.lock"
 #: Others hold the lock for as long as a small write takes.
 _WAIT_S = 2.0
-#: The file is replaced when it is longer than twice what counts, and this.
+#: The file is replaced when it is longer than twice the lines that count, plus this.
 _ROOM = 64 << 10
-#: More frames that one journal lost are not remembered: the newest are.
+#: So many lost frames of one journal are remembered, the newest.
 _MOST = 8
-#: Where the last line of a stretch begins is looked for in so many bytes first; most frames are short.
+#: The beginning of a stretch's last line is first looked for in so many bytes: most frames are short.
 _SHORT = 4096
 _FORMAT = 1
 GONE = "it is gone"
 
 
 class Sighting(NamedTuple):
-    """A frame that was the last one of a journal: `end` is the offset behind it in its part.
+    """A frame that was the last one of a journal. `end` is the offset behind it in its part.
 
-    What only the indexer can say: `after`, the seq with which the journal ended when the frame was not there any more (-1: nobody
-    has read all of it); then what was known of the session: how far its files were read (`sources`), its `state` ("": not known),
-    and whether anything but files spoke (`others`).
+    Only the indexer knows the rest. `after`: the seq with which the journal ended when the frame was gone (-1: not all of it was
+    read). `sources`: how far the session's files were read. `state`: the session's ("": unknown). `others`: whether anything but
+    files spoke.
     """
 
     journal: str
@@ -71,8 +72,8 @@ Seen = Mapping[str, list[Sighting]]
 
 
 class Witness(NamedTuple):
-    """`seen`: by journal. `lines`: those that count. `problem`: what is wrong with the file; "" when nothing is. `newer`: a newer
-    program wrote it, and this one leaves it alone."""
+    """`seen`: by journal. `lines`: those that count. `problem`: what is wrong with the file, or "". `newer`: a newer program
+    wrote it, and this one does not change it."""
 
     seen: Seen
     lines: Mapping[str, bytes]
@@ -87,7 +88,8 @@ class Witness(NamedTuple):
 
 
 def load(host: Host, root: str) -> Witness:
-    """As it lies there. Makes no lock file. Where somebody holds the lock for long, a bad line may be one that he is writing."""
+    """Read it without making a lock file. If another process holds the lock for long, a bad line may be one that it is
+    writing."""
     try:
         handle = host.open_read(f"{root}/{LOCK}")
     except FileNotFoundError:
@@ -113,7 +115,7 @@ def _read(host: Host, root: str, *, made: bool) -> Witness:
 
 
 def _understood(data: bytes) -> Witness:
-    """Pure. A bad line says nothing, so what was seen before counts."""
+    """Pure. A bad line does not count, so an earlier line of that journal does."""
     lines: dict[str, bytes] = {}
     seen: dict[str, list[Sighting]] = {}
     first, *others = data.splitlines(keepends=True) or [b""]
@@ -171,7 +173,7 @@ def _as_json(one: Sighting) -> dict[str, Any]:
 
 
 def is_there(host: Host, root: str, one: Sighting) -> bool:
-    """Whether the frame lies where it was seen, whole."""
+    """Whether the whole frame is where it was seen."""
     folder = f"{root}/{one.journal}"
     for size in (_SHORT, MAX_FRAME + 2):
         start = max(0, one.end - size)
@@ -188,7 +190,7 @@ def is_there(host: Host, root: str, one: Sighting) -> bool:
 
 
 def gone_sessions(host: Host, root: str) -> list[str]:
-    """Whose journals were seen, and are not there."""
+    """Sessions whose journals were seen and are gone."""
     try:
         seen = load(host, root).seen
         return [found[0].session for name, found in seen.items() if found and host.stat(f"{root}/{name}") is None]
@@ -197,8 +199,8 @@ def gone_sessions(host: Host, root: str) -> list[str]:
 
 
 def ends_there(host: Host, root: str, one: Sighting) -> bool:
-    """Whether a frame that looks like it ends where it was seen. Cheap, and good enough for who only goes on from there: damage
-    before its foot is seen by whoever reads it."""
+    """Whether a frame with this seq and checksum ends where it was seen. Cheap, and enough for callers that continue from there:
+    damage in the frame is found when it is read."""
     foot = f'"seq":{one.seq:12d},"crc":"{one.crc}"}}'.encode()
     try:
         with parts.stream(host, f"{root}/{one.journal}", one.part, max(0, one.end - 1 - len(foot))) as source:
@@ -211,7 +213,7 @@ def ends_there(host: Host, root: str, one: Sighting) -> bool:
 
 
 def note_quietly(host: Host, root: str, sightings: Collection[Sighting]) -> None:
-    """For who has written something else: what is not noted now will be by whoever comes next, and that is no reason to fail."""
+    """For callers that have done something else: a sighting that can't be noted now is noted by the next one, so don't fail."""
     if sightings:
         with suppress(OSError, DreamkeepError):
             note(host, root, sightings)
@@ -226,8 +228,8 @@ def note(
     ended: Mapping[str, int] | None = None,
     known: Witness | None = None,
 ) -> None:
-    """Frames that are on disk. `settled`: (journal, seq, crc) of frames that are accounted for, though not at their place.
-    `ended`: by journal, the seq with which it ends, where all of it was read. `known`: what was loaded a moment ago."""
+    """Note frames that are on disk. `settled`: (journal, seq, crc) of frames that are accounted for, though not at their place.
+    `ended`: by journal, the seq with which it ends, if all of it was read. `known`: what was loaded a moment ago."""
 
     def change(seen: Seen) -> dict[str, list[Sighting]]:
         news: dict[str, list[Sighting]] = {}
@@ -250,8 +252,8 @@ def _may_be_there(host: Host, root: str, one: Sighting) -> bool | None:
 def merge(
     known: Iterable[Sighting], new: Sighting, there: Callable[[Sighting], bool | None], end: int | None = None
 ) -> list[Sighting]:
-    """What was seen of a journal, with one more sighting. `there` says None where nobody can look. `end`: with which seq the
-    journal ends, where all of it was read."""
+    """The sightings of a journal with one more. `there`: whether a frame is at its place; None where that is unknown. `end`: the
+    seq with which the journal ends, if all of it was read."""
     left = []
     is_behind = False
     for one in known:
@@ -260,7 +262,7 @@ def merge(
             continue
         found = there(one)
         if found and one.seq < new.seq:
-            # Damage since then must not make it forgotten that others spoke.
+            # Damage since then must not hide that others than files spoke.
             new = new._replace(others=new.others or (bool(one.state) and one.others))
             continue
         is_behind |= bool(found)
@@ -269,7 +271,7 @@ def merge(
 
 
 def put_back(host: Host, root: str, sightings: Collection[Sighting]) -> None:
-    """These were seen once, whatever is there now."""
+    """Note frames that were seen once, whatever is there now."""
 
     def change(seen: Seen) -> dict[str, list[Sighting]]:
         news: dict[str, list[Sighting]] = {}
@@ -282,7 +284,7 @@ def put_back(host: Host, root: str, sightings: Collection[Sighting]) -> None:
 
 
 def drop(host: Host, root: str, journal: str, frames: Collection[tuple[int, str]]) -> None:
-    """Nobody misses these frames: an undo took them off, or what they said is here again."""
+    """Forget frames that are no loss: an undo removed them, or their content is here again."""
 
     def change(seen: Seen) -> dict[str, list[Sighting]]:
         known = seen.get(journal, [])
@@ -294,13 +296,13 @@ def drop(host: Host, root: str, journal: str, frames: Collection[tuple[int, str]
 
 
 def forget(host: Host, root: str, journals: Collection[str]) -> None:
-    """Sessions were deleted: the file is written without them, and no byte that named them is left in it."""
+    """After sessions were deleted: rewrite the file without them, so that no byte in it names them."""
     if host.stat(f"{root}/{FILE}") is not None:
         _update(host, root, lambda seen: {name: [] for name in journals if name in seen}, anew=True, sweep=True)
 
 
 def mended(host: Host, root: str) -> bytes:
-    """The file as it should be: the lines that can be read and count."""
+    """The repaired file: only the lines that can be read and count."""
     return _file(_read(host, root, made=False).lines)
 
 
@@ -317,7 +319,7 @@ def _update(
     sweep: bool = False,
     known: Witness | None = None,
 ) -> None:
-    """`anew`: what is taken out must not stand in the file any more. `sweep`: nor in what a crash left beside it."""
+    """`anew`: what is removed must not stay in the file. `sweep`: nor in what a crash left beside it."""
     with lock_witness(host, root) as handle:
         if known is None or known.at is None or host.stat(f"{root}/{FILE}") != known.at:
             known = _read(host, root, made=False)
@@ -337,7 +339,7 @@ def _update(
 
 @contextmanager
 def lock_witness(host: Host, root: str) -> Iterator[int]:
-    """While nobody else reads or writes it."""
+    """Hold the lock, so that nobody else reads or writes the witness."""
     make_folders(host, f"{root}/{FOLDER}")
     handle = host.open_lock(f"{root}/{LOCK}")
     try:
@@ -348,7 +350,7 @@ def lock_witness(host: Host, root: str) -> Iterator[int]:
 
 
 def _sweep(host: Host, root: str) -> None:
-    """Of who died while it was replaced. Whoever holds the lock may take that away."""
+    """Remove what crashes left while the file was replaced. The caller holds the lock."""
     for name in host.names(f"{root}/{FOLDER}"):
         if name.startswith("witness.") and name.endswith(".tmp"):
             host.remove(f"{root}/{FOLDER}/{name}")
@@ -361,8 +363,7 @@ def _mark_made(host: Host, handle: int) -> None:
 
 
 def _append(host: Host, root: str, data: bytes) -> bool:
-    """False when the disk refused: after a failed sync nobody knows what of this file is on disk, and another must take its
-    place."""
+    """False when the disk refused: after a failed sync it is unknown what of this file is on disk, so it must be replaced."""
     handle = host.open_append(f"{root}/{FILE}")
     try:
         _write_or_cut(host, handle, data)
