@@ -61,7 +61,7 @@ def place_of(session: str, project: str, cwd: str, last_at: str, folders: object
 
 def _triples(value: object) -> tuple[tuple[str, str, str], ...]:
     many = value if isinstance(value, list) else []
-    return tuple((str(one[0]), str(one[1]), str(one[2])) for one in many if isinstance(one, list) and len(one) == 3)
+    return tuple((str(entry[0]), str(entry[1]), str(entry[2])) for entry in many if isinstance(entry, list) and len(entry) == 3)
 
 
 def note_folder(state: dict[str, Any], cwd: str, branch: str, remote: str, place: str) -> None:
@@ -72,8 +72,8 @@ def note_folder(state: dict[str, Any], cwd: str, branch: str, remote: str, place
     state["folder"] = folder
     known = state.setdefault("folders", [])
     if branch:
-        known[:] = [one for one in known if one[:2] != [folder, ""]]
-    if len(known) < _MOST_FOLDERS and not any(one[0] == folder and branch in ("", one[1]) for one in known):
+        known[:] = [entry for entry in known if entry[:2] != [folder, ""]]
+    if len(known) < _MOST_FOLDERS and not any(entry[0] == folder and branch in ("", entry[1]) for entry in known):
         known.append([folder, branch, place])
     if remote and _ADDRESS.match(remote):
         _note_remotes(state, [(normalise_remote(remote), REMOTE)], place)
@@ -100,7 +100,7 @@ def note_tool(state: dict[str, Any], tool: Mapping[str, Any], text: str, place: 
 def _note_remotes(state: dict[str, Any], found: Iterable[tuple[str, str]], place: str) -> None:
     known = state.setdefault("remotes", [])
     for what, how in found:
-        if len(known) < _MOST_REMOTES and not any(one[:2] == [what, how] for one in known):
+        if len(known) < _MOST_REMOTES and not any(entry[:2] == [what, how] for entry in known):
             known.append([what[:_LONGEST], how, place])
 
 

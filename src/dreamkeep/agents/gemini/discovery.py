@@ -98,7 +98,7 @@ def folder(host: Host, path: str) -> str:
         if at is None or at.is_folder or at.size > _LARGEST_LIST:
             return ""
         projects = json.loads(read_file(host, listed))["projects"]
-        folders = [one for one, name in projects.items() if name == place[2] and isabs(one)]
+        folders = [path for path, name in projects.items() if name == place[2] and isabs(path)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""  # half written, or of another form
     return folders[0] if len(folders) == 1 else ""

@@ -115,8 +115,8 @@ def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list
             above, _, name = place.rpartition("/")
             place = f"{above}/{project_name(host, above, cwd, name)}"
         path = f"{place}/chats/{rest}" if found else file.path
-        known = {one.path for one in found_files}
-        found_files += [one for one in marks(host, path, cwd, file.session) if found and one.path not in known]
+        known = {entry.path for entry in found_files}
+        found_files += [entry for entry in marks(host, path, cwd, file.session) if found and entry.path not in known]
         found_files.append(file._replace(path=path))
     return found_files
 
@@ -159,14 +159,14 @@ class _GeminiLines:
         if talk.title:
             header["summary"] = talk.title
         self._lines.append(header)
-        for one in t.grouped(talk.steps):
-            if isinstance(one, ModelMessage):
-                self._write_message(one)
-            elif one.kind == t.USER:
-                self._lost[COMMANDS] += one.text.lstrip()[:1] in ("/", "?")
-                self._lines.append(self._message(one.at, "user", [{"text": one.text}]))
+        for entry in t.grouped(talk.steps):
+            if isinstance(entry, ModelMessage):
+                self._write_message(entry)
+            elif entry.kind == t.USER:
+                self._lost[COMMANDS] += entry.text.lstrip()[:1] in ("/", "?")
+                self._lines.append(self._message(entry.at, "user", [{"text": entry.text}]))
             else:
-                self._compacted(one)
+                self._compacted(entry)
         minute = f"{talk.started_at[:13]}-{talk.started_at[14:16]}"
         data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self._lines)
         place = f"{project}/chats/session-{minute}-{self._native[:8]}.jsonl"
@@ -178,7 +178,9 @@ class _GeminiLines:
 
     def _write_message(self, said: ModelMessage) -> None:
         message = self._message(said.at, "gemini", said.words.text if said.words else "")
-        message["thoughts"] = [{"subject": "", "description": one.text, "timestamp": t.to_ms(one.at)} for one in said.thoughts]
+        message["thoughts"] = [
+            {"subject": "", "description": entry.text, "timestamp": t.to_ms(entry.at)} for entry in said.thoughts
+        ]
         if self._talk.model:
             message["model"] = self._talk.model
         if said.calls:

@@ -77,30 +77,30 @@ def _sessions(base: Base) -> dict[str, _HermesSession]:
     }
 
 
-def _goes_on_from(all_: Mapping[str, _HermesSession], one: _HermesSession) -> str | None:
+def _goes_on_from(all_: Mapping[str, _HermesSession], row: _HermesSession) -> str | None:
     """The session that this one continues: by what is recorded, never by comparing times, which race."""
-    before = all_.get(one.parent or "")
-    if before is None or before.end_reason not in _GOES_ON or one.marked or one.source == "tool":
+    before = all_.get(row.parent or "")
+    if before is None or before.end_reason not in _GOES_ON or row.marked or row.source == "tool":
         return None
     return before.key
 
 
-def _is_branch(one: _HermesSession, parent: _HermesSession) -> bool:
-    return parent.end_reason == _BRANCHED and not one.marked and one.source not in ("tool", "subagent")
+def _is_branch(row: _HermesSession, parent: _HermesSession) -> bool:
+    return parent.end_reason == _BRANCHED and not row.marked and row.source not in ("tool", "subagent")
 
 
 def chains(all_: Mapping[str, _HermesSession]) -> dict[str, list[str]]:
     """root → the sessions of its chain, in order."""
     found: dict[str, list[str]] = {}
-    for one in all_.values():
-        passed, root = {one.key}, one.key
+    for row in all_.values():
+        passed, root = {row.key}, row.key
         while (before := _goes_on_from(all_, all_[root])) is not None and before not in passed:
             root = before
             passed.add(root)
         # Rows that name each other in a ring have no root; the least of them takes its place.
         root = min(passed) if _goes_on_from(all_, all_[root]) in passed else root
         chain = found.setdefault(root, [])
-        chain.append(one.key)
+        chain.append(row.key)
     return {root: [root, *(key for key in chain if key != root)] for root, chain in found.items()}
 
 

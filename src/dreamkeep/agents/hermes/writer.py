@@ -80,17 +80,17 @@ def write(talk: Talk) -> HermesRows:
     lost: t.Losses = Counter()
     native = named(talk)
     rows: list[dict[str, Any]] = []
-    for one in t.grouped(talk.steps):
-        if isinstance(one, ModelMessage):
-            lost[JOINED] += len(one.thoughts) > 1
-            lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
-            rows += _write_message(one)
-        elif one.kind == t.USER:
-            rows.append(_row("user", one.text, one.at))
+    for step in t.grouped(talk.steps):
+        if isinstance(step, ModelMessage):
+            lost[JOINED] += len(step.thoughts) > 1
+            lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in step.calls)
+            rows += _write_message(step)
+        elif step.kind == t.USER:
+            rows.append(_row("user", step.text, step.at))
         else:
-            lost[BEGUN] += not one.text.startswith(SUMMARIES)
+            lost[BEGUN] += not step.text.startswith(SUMMARIES)
             rows = [{**row, "active": 0, "compacted": 1} for row in rows]
-            rows.append(_row("user", summary(one), one.at))
+            rows.append(_row("user", summary(step), step.at))
     live = [row for row in rows if row["active"]]
     session = {
         "id": native,
@@ -142,13 +142,13 @@ def _row(role: str, content: str, at: str) -> dict[str, Any]:
 def _write_message(said: ModelMessage) -> list[dict[str, Any]]:
     row = _row("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
-        row["reasoning"] = "\n\n".join(one.text for one in said.thoughts)
+        row["reasoning"] = "\n\n".join(step.text for step in said.thoughts)
     if said.calls:
-        row["tool_calls"] = json.dumps([call(one) for one, _ in said.calls], ensure_ascii=False)
+        row["tool_calls"] = json.dumps([call(step) for step, _ in said.calls], ensure_ascii=False)
         row["finish_reason"] = "tool_calls"
     elif said.last and said.words:
         row["finish_reason"] = "stop"
     results = [
-        {**_row("tool", result.text, result.at), "tool_call_id": one.id, "tool_name": one.name} for one, result in said.calls
+        {**_row("tool", result.text, result.at), "tool_call_id": step.id, "tool_name": step.name} for step, result in said.calls
     ]
     return [row, *results]

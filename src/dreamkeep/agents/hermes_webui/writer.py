@@ -35,16 +35,16 @@ def write(talk: Talk) -> WebuiSession:
     native = t.chance(talk.session, AGENT).hex()[:12]
     messages: list[dict[str, Any]] = []
     context: list[dict[str, Any]] = []
-    for one in t.grouped(talk.steps):
-        if isinstance(one, ModelMessage):
-            lost[hermes.JOINED] += len(one.thoughts) > 1
-            lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
-            new = _write_message(one)
-        elif one.kind == t.USER:
-            new = [_message("user", one.text, one.at)]
+    for step in t.grouped(talk.steps):
+        if isinstance(step, ModelMessage):
+            lost[hermes.JOINED] += len(step.thoughts) > 1
+            lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in step.calls)
+            new = _write_message(step)
+        elif step.kind == t.USER:
+            new = [_message("user", step.text, step.at)]
         else:
-            lost[hermes.BEGUN] += not one.text.startswith(hermes.SUMMARIES)
-            new, context = [_message("user", hermes.summary(one), one.at)], []
+            lost[hermes.BEGUN] += not step.text.startswith(hermes.SUMMARIES)
+            new, context = [_message("user", hermes.summary(step), step.at)], []
         messages += new
         context += new
     entry = _about(talk, native, len(messages))
@@ -95,7 +95,7 @@ def _indexed(index: object, session: object) -> bytes | None:
 
 def indexed(index: list[Any], entry: Mapping[str, Any]) -> list[Any] | None:
     """The list with the entry added; None if it has one for that session."""
-    known = any(isinstance(one, Mapping) and one.get("session_id") == entry["session_id"] for one in index)
+    known = any(isinstance(other, Mapping) and other.get("session_id") == entry["session_id"] for other in index)
     return None if known else [*index, entry]
 
 
@@ -123,10 +123,10 @@ def _message(role: str, content: str, at: str) -> dict[str, Any]:
 def _write_message(said: ModelMessage) -> list[dict[str, Any]]:
     message = _message("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
-        message["reasoning"] = "\n\n".join(one.text for one in said.thoughts)
+        message["reasoning"] = "\n\n".join(step.text for step in said.thoughts)
     if said.calls:
-        message["tool_calls"] = [hermes.call(one) for one, _ in said.calls]
+        message["tool_calls"] = [hermes.call(step) for step, _ in said.calls]
     results = [
-        {**_message("tool", result.text, result.at), "tool_call_id": one.id, "name": one.name} for one, result in said.calls
+        {**_message("tool", result.text, result.at), "tool_call_id": step.id, "name": step.name} for step, result in said.calls
     ]
     return [message, *results]

@@ -125,7 +125,7 @@ class Reader:
         """What an entry says, behind what its place in the tree says."""
         own = text(data.get("id"))[:_LONGEST_ID]
         entries = items(self.state.get("entries"))
-        if not own or data.get("type") == "session" or any(one[0] == own for one in entries):
+        if not own or data.get("type") == "session" or any(entry[0] == own for entry in entries):
             yield from found
             return
         back = self._back(data, entries)
@@ -148,9 +148,9 @@ class Reader:
         if parent is None and "parentId" in data and len(entries) < _ENTRIES:
             behind = entries  # before all of them
         else:
-            place = next((n for n, one in enumerate(entries) if above and one[0] == above), None)
+            place = next((n for n, entry in enumerate(entries) if above and entry[0] == above), None)
             behind = entries[place + 1 :] if place is not None else []
-        return next((one[1] for one in behind if one[1]), "")
+        return next((entry[1] for entry in behind if entry[1]), "")
 
     def _answer(self, message: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         ending = text(message.get("stopReason"))
@@ -213,7 +213,7 @@ def _key(data: Mapping[str, Any]) -> str:
 def _blocks(content: object) -> list[Mapping[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [{"type": "text", "text": one} if isinstance(one, str) else table(one) for one in items(content)]
+    return [{"type": "text", "text": entry} if isinstance(entry, str) else table(entry) for entry in items(content)]
 
 
 def _flat(content: object) -> str:

@@ -1,5 +1,4 @@
-"""A compaction: what several speakers say about it, and how it stands now. Pure. (pairing.py says which signals mean the same
-one.)
+"""A compaction: what several speakers say about it, and how it stands now. Pure. (pairing.py finds the signals that mean one.)
 
     started, progress ─► in_progress ─► completed           one compaction, one boundary, one count, whoever reports it
                               └───────► failed, cancelled   (a completion that comes later still counts: late)
@@ -135,7 +134,7 @@ def view_compaction(entity: Entity, session: str, now: str, alive: Callable[[str
     if state == COMPLETED:
         closed_at = next((said.at for said in statements if said.phase == COMPLETED and said.at), closed_at)
     done = entity.state == COMPLETED and not entity.noop
-    confirmed = done and any(one.phase == COMPLETED for speaker, one in entity.statements.items() if speaker != SCRAPED)
+    confirmed = done and any(said.phase == COMPLETED for speaker, said in entity.statements.items() if speaker != SCRAPED)
     return Compaction(
         id=f"{session}#c{entity.n}",
         state=state,
@@ -221,7 +220,7 @@ def misfit(entity: Entity, signal: Signal) -> tuple[bool, bool]:
     """How badly a signal fits, to choose between several: (no common session id, no common turn)."""
     named = {signal.scope, signal.old_scope} - {""}
     elsewhere = bool(named and entity.scopes and named.isdisjoint(entity.scopes))
-    return elsewhere, not any(one.turn == signal.turn for one in entity.statements.values() if one.turn)
+    return elsewhere, not any(said.turn == signal.turn for said in entity.statements.values() if said.turn)
 
 
 def awaits_completion(entity: Entity, speaker: str) -> bool:
@@ -318,8 +317,8 @@ def _time(text: str | None) -> datetime | None:
 def as_plain_data(value: Any) -> Any:
     """Lists and dicts only: named tuples are not JSON to everybody."""
     if isinstance(value, Mapping):
-        return {key: as_plain_data(one) for key, one in value.items()}
-    return [as_plain_data(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: as_plain_data(said) for key, said in value.items()}
+    return [as_plain_data(said) for said in value] if isinstance(value, (list, tuple)) else value
 
 
 def entity_from(saved: Sequence[Any]) -> Entity:

@@ -141,7 +141,7 @@ class Pairing:
 
     def _find_open(self, speaker: str, signal: Signal, moment: Moment) -> Entity | None:
         """The open compaction for a start, or a heartbeat, without a known id."""
-        own = next((one for one in self._open_entities() if speaker in one.statements), None)
+        own = next((entity for entity in self._open_entities() if speaker in entity.statements), None)
         if own is None:
             return next(self._open_entities(), None)
         if not c.is_other(own, speaker, signal):
@@ -185,7 +185,11 @@ class Pairing:
         elif signal.historic:
             self._repeat(speaker, signal, moment)
         else:
-            started = (one for one in self._open_entities() if speaker in one.statements and not c.is_other(one, speaker, signal))
+            started = (
+                entity
+                for entity in self._open_entities()
+                if speaker in entity.statements and not c.is_other(entity, speaker, signal)
+            )
             own = own or next(started, None)
             entity = self._choose_match(speaker, signal, moment, own) or self._new(speaker, signal, moment, COMPLETED)
             if own is not None and own.n != entity.n:

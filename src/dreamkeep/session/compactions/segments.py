@@ -74,7 +74,7 @@ class View:
         self.segments = segments
         self.compactions = compactions
         self.boundaries = boundaries
-        self.count = sum(one.counted for one in compactions)
+        self.count = sum(compaction.counted for compaction in compactions)
         self.owner = owner
         self._starts = starts
 
@@ -149,7 +149,7 @@ class Folding:
         if turn == self._turn:
             self._turn = ""
         if turn:
-            self._settled = [*(one for one in self._settled if one != turn), turn][-_SETTLED_REMEMBERED:]
+            self._settled = [*(other for other in self._settled if other != turn), turn][-_SETTLED_REMEMBERED:]
 
     def _own(self, fact: Owner, at: str) -> None:
         if fact.alive:
@@ -231,18 +231,22 @@ def _segments(name: str, cuts: list[SegmentCut], ended: Place | None) -> list[Se
 
 def live(view: View, *, owner_alive: bool, active_turn: str | None) -> dict[str, Any]:
     """The current state, for somebody who attaches."""
-    heard = [one for one in view.compactions if not one.historic]
-    last = max(heard, key=lambda one: (one.active, one.closed_at or one.opened_at or ""), default=None)
+    heard = [compaction for compaction in view.compactions if not compaction.historic]
+    last = max(
+        heard, key=lambda compaction: (compaction.active, compaction.closed_at or compaction.opened_at or ""), default=None
+    )
     return {
         "owner_alive": owner_alive,
         "active_turn": active_turn,
         "active_segment": view.current.id,
         "compaction": {
-            "active": any(one.active for one in heard),
+            "active": any(compaction.active for compaction in heard),
             "last_source": last.sources[0] if last else None,
             "last_is_fallback": bool(last and last.fallback),
-            "last_started_at": max((one.opened_at for one in heard if one.opened_at), default=None),
-            "last_completed_at": max((one.closed_at for one in heard if one.counted and one.closed_at), default=None),
+            "last_started_at": max((compaction.opened_at for compaction in heard if compaction.opened_at), default=None),
+            "last_completed_at": max(
+                (compaction.closed_at for compaction in heard if compaction.counted and compaction.closed_at), default=None
+            ),
             "count": view.count,
         },
     }

@@ -84,7 +84,7 @@ def find_unheard(messages: Sequence[Message]) -> frozenset[str]:
 
 
 def find_ending(messages: Sequence[Message], cwd: str = "") -> SessionEnding:
-    made, texts = _Digest(messages, cwd), {place_of(one): one.text for one in messages}
+    made, texts = _Digest(messages, cwd), {place_of(message): message.text for message in messages}
     prompts: dict[str, list[str]] = {}
     answers: list[str] = []
     for line in made.lines():
@@ -117,7 +117,11 @@ class _Digest:
     def __init__(self, messages: Sequence[Message], cwd: str, heard: Callable[[str], bool] = lambda line: False) -> None:
         self._root = f"{cwd.rstrip('/')}/" if cwd.strip("/") else ""
         ours = recalled(messages)
-        self._messages = [one for one in messages if (one.seq, one.n) not in ours and one.role not in (f.REASONING, f.SYSTEM)]
+        self._messages = [
+            message
+            for message in messages
+            if (message.seq, message.n) not in ours and message.role not in (f.REASONING, f.SYSTEM)
+        ]
         self._results = _results(self._messages)
         self._heard, self._heard_before = HeardWords(), heard
         #: The changed files, and how the last command failed, if it did.
@@ -313,15 +317,15 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int, int], Message]:
     """The result of each call. An id may be used again in a later turn: a result answers the last call before it."""
     waiting: dict[str, tuple[int, int]] = {}
     found: dict[tuple[int, int], Message] = {}
-    for one in messages:
-        tool = one.tool or {}
+    for message in messages:
+        tool = message.tool or {}
         own = str(tool.get("id") or "")
-        if one.role == f.ASSISTANT and one.tool and own:
-            waiting[own] = one.seq, one.n
-        elif one.role == f.TOOL and own in waiting:
-            found[waiting.pop(own)] = one
-        elif one.role == f.TOOL and {"name", "input"} <= tool.keys():
-            found[one.seq, one.n] = one
+        if message.role == f.ASSISTANT and message.tool and own:
+            waiting[own] = message.seq, message.n
+        elif message.role == f.TOOL and own in waiting:
+            found[waiting.pop(own)] = message
+        elif message.role == f.TOOL and {"name", "input"} <= tool.keys():
+            found[message.seq, message.n] = message
     return found
 
 

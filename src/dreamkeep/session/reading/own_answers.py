@@ -47,14 +47,14 @@ def recalled(messages: Iterable[Message]) -> set[tuple[int, int]]:
     """The places of our tools' results. An id may be used again in a later turn: a result answers the last call before it."""
     waiting: set[str] = set()
     found = set()
-    for one in messages:
-        id = str((one.tool or {}).get("id") or "")
-        if not id or one.tool is None:
+    for message in messages:
+        id = str((message.tool or {}).get("id") or "")
+        if not id or message.tool is None:
             continue
-        if one.role == f.TOOL:
-            if id in waiting or is_our_tool(one.tool.get("name")):
-                found.add((one.seq, one.n))
-        elif is_our_tool(one.tool.get("name")):
+        if message.role == f.TOOL:
+            if id in waiting or is_our_tool(message.tool.get("name")):
+                found.add((message.seq, message.n))
+        elif is_our_tool(message.tool.get("name")):
             waiting.add(id)
         else:
             waiting.discard(id)
