@@ -317,8 +317,8 @@ def _time(text: str | None) -> datetime | None:
 def as_plain_data(value: Any) -> Any:
     """Lists and dicts only: named tuples are not JSON to everybody."""
     if isinstance(value, Mapping):
-        return {key: as_plain_data(said) for key, said in value.items()}
-    return [as_plain_data(said) for said in value] if isinstance(value, (list, tuple)) else value
+        return {key: as_plain_data(inner) for key, inner in value.items()}
+    return [as_plain_data(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def entity_from(saved: Sequence[Any]) -> Entity:

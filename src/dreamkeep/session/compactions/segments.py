@@ -231,22 +231,18 @@ def _segments(name: str, cuts: list[SegmentCut], ended: Place | None) -> list[Se
 
 def live(view: View, *, owner_alive: bool, active_turn: str | None) -> dict[str, Any]:
     """The current state, for somebody who attaches."""
-    heard = [compaction for compaction in view.compactions if not compaction.historic]
-    last = max(
-        heard, key=lambda compaction: (compaction.active, compaction.closed_at or compaction.opened_at or ""), default=None
-    )
+    compactions = [compaction for compaction in view.compactions if not compaction.historic]
+    last = max(compactions, key=lambda c: (c.active, c.closed_at or c.opened_at or ""), default=None)
     return {
         "owner_alive": owner_alive,
         "active_turn": active_turn,
         "active_segment": view.current.id,
         "compaction": {
-            "active": any(compaction.active for compaction in heard),
+            "active": any(compaction.active for compaction in compactions),
             "last_source": last.sources[0] if last else None,
             "last_is_fallback": bool(last and last.fallback),
-            "last_started_at": max((compaction.opened_at for compaction in heard if compaction.opened_at), default=None),
-            "last_completed_at": max(
-                (compaction.closed_at for compaction in heard if compaction.counted and compaction.closed_at), default=None
-            ),
+            "last_started_at": max((c.opened_at for c in compactions if c.opened_at), default=None),
+            "last_completed_at": max((c.closed_at for c in compactions if c.counted and c.closed_at), default=None),
             "count": view.count,
         },
     }

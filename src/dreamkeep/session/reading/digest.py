@@ -116,12 +116,8 @@ def fold(text: str, head: int, tail: int) -> str:
 class _Digest:
     def __init__(self, messages: Sequence[Message], cwd: str, heard: Callable[[str], bool] = lambda line: False) -> None:
         self._root = f"{cwd.rstrip('/')}/" if cwd.strip("/") else ""
-        ours = recalled(messages)
-        self._messages = [
-            message
-            for message in messages
-            if (message.seq, message.n) not in ours and message.role not in (f.REASONING, f.SYSTEM)
-        ]
+        ours, unread = recalled(messages), (f.REASONING, f.SYSTEM)
+        self._messages = [m for m in messages if (m.seq, m.n) not in ours and m.role not in unread]
         self._results = _results(self._messages)
         self._heard, self._heard_before = HeardWords(), heard
         #: The changed files, and how the last command failed, if it did.
