@@ -16,7 +16,9 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.dream.assemble import redacted
 from dreamkeep.dream.backends.api import Answer, Given, Proposal, TurnGiven, Usage
-from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
+from dreamkeep.dream.parts import Parts
+from dreamkeep.dream.run import LOCK, Dreaming
+from dreamkeep.dream.schedule import Settings
 from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import read_file
@@ -510,11 +512,11 @@ def test_a_run_asks_for_all_that_is_remembered_once_unless_others_told_something
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M8: what a run itself appends is no news to it, nor is a session that ended meanwhile."""
-    from dreamkeep.dream import session_run
+    from dreamkeep.dream import queries
 
     filled(tmp_path / "k", sessions=4)
     asked: list[str] = []
-    monkeypatch.setattr(session_run, "_remembered", _told(session_run._remembered, asked, lambda store: "all"))
+    monkeypatch.setattr(queries, "load_remembered", _told(queries.load_remembered, asked, lambda store: "all"))
 
     class Beside(Prompts):
         def __init__(self, act: Callable[[Keep], object]) -> None:

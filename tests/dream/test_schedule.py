@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from dreamkeep.dream.schedule import (
     SESSION_COUNT,
     TIME_ELAPSED,
+    Settings,
     describe_given_up,
     due,
     eligibility,
     given_up,
     may_retry,
+    select,
     waiting,
 )
 from dreamkeep.memory.dreams import COMPLETED, FAILED, PENDING, RUNNING, DreamProgress
@@ -51,11 +53,11 @@ def test_what_waits_is_oldest_completion_first() -> None:
     assert [x.session for x in waiting(found, max_attempts=5)] == ["b", "a"]
 
 
-def asked(found: list[DreamProgress], **more: object) -> tuple[bool, str]:
-    given = {"now": NOW, "last_success_at": None, "session_count": 5, "time_hours": 24.0, **more}
-    said = due(found, **given)  # type: ignore[arg-type]
-    assert said.waiting == len(found) and said.why
-    return said.due, said.trigger
+def asked(found: list[DreamProgress], last_success_at: str | None = None, **more: object) -> tuple[bool, str]:
+    made = Settings(**{"session_count": 5, "time_hours": 24.0, "max_attempts": 5, "loss_guard": 0.25, **more})  # type: ignore[arg-type]
+    decision = due(found, now=NOW, last_success_at=last_success_at, settings=made)
+    assert decision.waiting == len(found) and decision.why
+    return decision.due, decision.trigger
 
 
 def test_triggers_are_a_count_or_a_time_with_something_waiting() -> None:
@@ -84,7 +86,11 @@ def test_a_failure_is_tried_again_after_a_while_that_grows_and_is_bounded() -> N
         failed = one(status=FAILED, attempts=attempts, last_attempt_at="2026-03-10T00:00:00Z")
         waits.append(next(n for n in range(10**6) if may_retry(failed, f"2026-03-10T{n // 60:02d}:{n % 60:02d}:00Z")))
     assert waits[0] == 1 and waits == sorted(waits) and waits[-1] == 360
-    assert waiting([one(status=FAILED, attempts=1, last_attempt_at=NOW)], max_attempts=5, now=NOW) == []
+    every = {"s": one(status=FAILED, attempts=1, last_attempt_at=NOW)}
+    settings = Settings(session_count=1, time_hours=1, max_attempts=5, loss_guard=0.25)
+    by_itself, by_hand = (select(every, settings, now=NOW, if_due=if_due) for if_due in (True, False))
+    assert by_itself.sessions == () and by_itself.why == "only 1 failed sessions are waiting, for a later retry"
+    assert by_hand.sessions == (every["s"],)
 
 
 @given(st.text(), st.text(), st.text())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.consolidate import statements as told
+from dreamkeep.dream.consolidate import statements
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
 from dreamkeep.memory.insight import Quote
@@ -396,8 +396,8 @@ def test_of_two_who_contradict_each_other_at_the_same_time_one_holds(
 
     with Keep.open(tmp_path / "k") as keep, Keep.open(tmp_path / "k") as other:
         colour = keep.note_add("The walrus is grey.", kind="constraint", project="p")["id"]
-        monkeypatch.setattr(told, "concluded", meeting(told.concluded))
-        monkeypatch.setattr(told, "edited", meeting(told.edited))
+        monkeypatch.setattr(statements, "conclude", meeting(statements.conclude))
+        monkeypatch.setattr(statements, "conclude_edit", meeting(statements.conclude_edit))
 
         def second() -> None:
             if act == "edit":

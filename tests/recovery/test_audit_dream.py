@@ -18,6 +18,8 @@ from dreamkeep import Keep
 from dreamkeep.dream import run
 from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.dream.pages import publish
+from dreamkeep.dream.parts import report
+from dreamkeep.dream.schedule import Scope
 from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit import dreams as audit_dream
 from dreamkeep.recovery.faults import CLASSES, NOTICES
@@ -323,7 +325,7 @@ def test_a_dream_that_was_killed_is_told_ended_and_what_it_had_in_hand_is_read_b
     assert [status[f"python:w{n}"]["attempts"] for n in range(3)] == [0, 1, 0], "only the one in hand was tried"
     assert [bool(status[f"python:w{n}"]["failure_reason"]) for n in range(3)] == [False, True, False]
     assert (newest["report"]["status"], newest["report"]["processed"], newest["report"]["failed"]) == ("partial", 1, 1)
-    assert newest["report"].keys() >= run.report(run.Scope((), "", "", 0)).keys()
+    assert newest["report"].keys() >= report(Scope((), "", "", 0)).keys()
     assert world.repair(apply=True)["applied"] == []
     back = world.repair(undo=done["undo_id"])
     assert not back["skipped"] and looks(str(world.root), *VIEWS) == before

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.dream.backends.api import Answer, Given, Usage
-from dreamkeep.dream.run import Parts
+from dreamkeep.dream.parts import Parts
 from dreamkeep.errors import BadUsage
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamkeep.dream.backends.model.session import Asks
     from dreamkeep.dream.consolidate.consolidate import Consolidating
     from dreamkeep.dream.consolidate.known_files import Statement
-    from dreamkeep.dream.run import Consolidate
+    from dreamkeep.dream.parts import Consolidate
     from dreamkeep.host import Host
 
     Known = Callable[[str], Sequence[Statement]]
@@ -47,16 +47,15 @@ def assemble(
     host: Host,
     environment: Mapping[str, str],
     folder: str,
-    similar: Callable[[str, str], float] | None = None,
     known: Known = lambda folder: (),
     spent_today: Callable[[], Usage] = Usage,
 ) -> Parts:
-    """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows.
+    """`folder`: where a command works, if the backend is one.
     `known`: what the user's own files say to whoever works in a folder. `spent_today`: what runs of the last 24 hours spent."""
     from dreamkeep.dream.backends.chunks import clean_chunks
     from dreamkeep.dream.consolidate.consolidate import Consolidating, loss, lost
 
-    consolidate = _consolidate(Consolidating(similar))
+    consolidate = _consolidate(Consolidating())
     if not hasattr(backend, "backfill") and named(backend, config) == RULES:
         from dreamkeep.dream.backends.rules.rules import Rules
 
@@ -65,15 +64,15 @@ def assemble(
         return Parts(rules, consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=size, trusted=True, known=known)
     if hasattr(backend, "backfill"):
         return Parts(backend, consolidate, clean_chunks, redacted, loss, lost, known=known)
-    return assemble_for(_asked(backend, config, host, environment, folder, spent_today), similar, known)
+    return assemble_for(_asked(backend, config, host, environment, folder, spent_today), known)
 
 
-def assemble_for(model: Asks, similar: Callable[[str, str], float] | None = None, known: Known = lambda folder: ()) -> Parts:
+def assemble_for(model: Asks, known: Known = lambda folder: ()) -> Parts:
     """For whoever answers requests: a model, a folder of files, the agent at hand."""
     from dreamkeep.dream.backends.chunks import clean_chunks
     from dreamkeep.dream.consolidate.consolidate import Consolidating, loss, lost
 
-    return Parts(Nobody(), _consolidate(Consolidating(similar)), clean_chunks, redacted, loss, lost, model=model, known=known)
+    return Parts(Nobody(), _consolidate(Consolidating()), clean_chunks, redacted, loss, lost, model=model, known=known)
 
 
 def _consolidate(planning: Consolidating) -> Consolidate:

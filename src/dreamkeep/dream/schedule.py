@@ -1,15 +1,15 @@
-"""Which sessions are to be dreamed, and whether it is time. Pure: `now` and who lives are told.
+"""Which sessions a dream reads, and whether it is time. Pure: `now` and who holds the lock are arguments.
 
     not_completed ─► eligible ─► running ─► already_consolidated ─► (a new part was completed) eligible …
                         ▲           └─► retry_after_failure ─► … ─► poisoned, after so many attempts
                         └───────────────────┘
 
-Times are data: one that can't be read, or lies in the future (a clock that was set back), is no reason to wait.
+A time that can't be read, or lies in the future because a clock was set back, is no reason to wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -23,10 +23,34 @@ SESSION_COUNT, TIME_ELAPSED, MANUAL = "session_count", "time_elapsed", "manual"
 
 _FIRST_WAIT_S = 60.0
 _LONGEST_WAIT_S = 6 * 3600.0
+_NO_LIMIT = 1 << 62
+
+
+class Settings(NamedTuple):
+    session_count: int
+    time_hours: float
+    max_attempts: int
+    loss_guard: float
+    #: About so many tokens go to a backend at a time.
+    chunk_tokens: int = 20_000
+
+
+class Scope(NamedTuple):
+    """What a run would read, and why."""
+
+    sessions: tuple[DreamProgress, ...]
+    trigger: str
+    why: str
+    waiting: int
+    #: They are read from their beginning, though they were read before.
+    again: bool = False
+
+
+# -- one session
 
 
 def eligibility(of: DreamProgress | None, *, max_attempts: int, running: bool = False, backend: str = "") -> str:
-    """`running`: somebody holds the lock of dreams now; a session that is `running` without that was left by one who died.
+    """`running`: somebody holds the lock of dreams now; without that, a session that is `running` was left by a run that died.
     `backend`: who would be asked; "" for whoever failed."""
     if of is None or of.finished == 0:
         return NOT_COMPLETED
@@ -40,40 +64,36 @@ def eligibility(of: DreamProgress | None, *, max_attempts: int, running: bool = 
 
 
 def may_retry(of: DreamProgress, now: str) -> bool:
-    """A failure is tried again, each time after a longer while; one who died was no failure of the session."""
+    """A failure is tried again, each time after a longer wait. A run that died was no failure of the session."""
     if of.status != FAILED or not of.attempts:
         return True
     passed = _seconds(of.last_attempt_at, now)
     return passed is None or passed >= min(_FIRST_WAIT_S * 2 ** (of.attempts - 1), _LONGEST_WAIT_S)
 
 
-def waiting(
-    dreamed: Iterable[DreamProgress], *, max_attempts: int, now: str | None = None, backend: str = ""
-) -> list[DreamProgress]:
-    """Oldest completion first. `now`: leave out what failed and is not to be tried again yet."""
+def waiting(dreamed: Iterable[DreamProgress], *, max_attempts: int, backend: str = "") -> list[DreamProgress]:
+    """Oldest completion first; also what failed and is not to be tried again yet."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) in WAITING]
-    if now is not None:
-        found = [one for one in found if may_retry(one, now)]
     return sorted(found, key=lambda one: (one.completion_at or "", one.session))
 
 
 def asked_for(of: DreamProgress) -> DreamProgress:
-    """As it is for who names it: what was read and taken back is to be read again."""
+    """As it counts for a user who names it: what an undone run had read is to be read again."""
     return of if of.taken_back is None else of._replace(read=of.taken_back)
 
 
 def from_start(of: DreamProgress) -> DreamProgress:
-    """As it is for who wants all of it read again."""
+    """As it counts for a user who wants all of it read again."""
     return of._replace(read=0, also=(), taken_back=None)
 
 
 def given_up(dreamed: Iterable[DreamProgress], *, max_attempts: int, backend: str = "") -> list[DreamProgress]:
-    """What failed so often that nobody tries it by himself any more; what was tried last comes last."""
+    """What failed so often that no run tries it by itself any more; what was tried last comes last."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) == POISONED]
     return sorted(found, key=lambda one: (one.last_attempt_at or "", one.session))
 
 
-#: The way out for what is given up.
+#: What to do about sessions that are given up.
 TRY_AGAIN = "Retry one with `dreamkeep dream --session ID`, or all with another --backend"
 
 
@@ -90,6 +110,67 @@ def describe_given_up(found: Sequence[DreamProgress]) -> str:
     return f"gave up on {count} after {last.attempts} attempts, the last ({last.session}): {reason(last).rstrip('.')}"
 
 
+# -- the choice
+
+
+def select(
+    dreamed: Mapping[str, DreamProgress],
+    settings: Settings,
+    *,
+    now: str,
+    if_due: bool,
+    sessions: Sequence[str] = (),
+    limit: int | None = None,
+    backend: str = "",
+    leased: frozenset[str] = frozenset(),
+    again: bool = False,
+) -> Scope:
+    """What a run reads, if it begins now; `dreamed` says how far each session was read.
+
+    `sessions`: only these, also such as failed too often or were read by a run that was undone. `if_due`: nothing unless it is
+    time; a manual run takes everything that waits, also what failed just now. `leased`: somebody else reads these. `again`: from
+    their beginning.
+    """
+    free = {id: one for id, one in dreamed.items() if id not in leased}
+    later = 0
+    if sessions:
+        found = _select_named(sessions, free, again)
+        if not found:
+            reasons = (f"{one}: {_why_not(one, free, leased, settings)}" for one in dict.fromkeys(sessions))
+            return Scope((), "" if if_due else MANUAL, f"no sessions are waiting ({', '.join(reasons)})", 0, again)
+    else:
+        found = every = waiting(free.values(), max_attempts=settings.max_attempts, backend=backend)
+        if if_due:
+            found = [one for one in every if may_retry(one, now)]
+        later = len(every) - len(found)
+    decision = due(found, now=now, last_success_at=last_success(dreamed.values()), settings=settings, later=later)
+    if not found and not sessions:
+        others = waiting((dreamed[id] for id in leased & dreamed.keys()), max_attempts=settings.max_attempts, backend=backend)
+        if others:
+            why = f"{len(others)} waiting sessions are left to others: exported, or given to an agent that dreams"
+            decision = decision._replace(why=why, waiting=len(others))
+    if if_due and not decision.due:
+        return Scope((), "", decision.why, decision.waiting, again)
+    return Scope(tuple(found[:limit]), decision.trigger if if_due else MANUAL, decision.why, decision.waiting, again)
+
+
+def _select_named(sessions: Sequence[str], dreamed: Mapping[str, DreamProgress], again: bool) -> list[DreamProgress]:
+    """Those of the sessions that a user named which can be read, whatever was tried before."""
+    wanted = from_start if again else asked_for
+    return waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_LIMIT)
+
+
+def _why_not(session: str, dreamed: Mapping[str, DreamProgress], leased: frozenset[str], settings: Settings) -> str:
+    if session in leased:
+        return "another process is reading it"
+    return eligibility(dreamed.get(session), max_attempts=settings.max_attempts)
+
+
+def last_success(dreamed: Iterable[DreamProgress]) -> str | None:
+    """When a dream last read something to the end. Not when it began: one that runs long must not be due at once again."""
+    return max((one.completed_at for one in dreamed if one.completed_at), default=None)
+
+
 class Due(NamedTuple):
     """`trigger`: which rule says so, "" for none; `why`: in words. `waiting`: also what failed and is tried again later."""
 
@@ -99,33 +180,25 @@ class Due(NamedTuple):
     waiting: int
 
 
-def due(
-    found: Sequence[DreamProgress],
-    *,
-    now: str,
-    last_success_at: str | None,
-    session_count: int,
-    time_hours: float,
-    later: int = 0,
-) -> Due:
+def due(found: Sequence[DreamProgress], *, now: str, last_success_at: str | None, settings: Settings, later: int = 0) -> Due:
     """`found`: what waits, oldest first. `later`: so many failed and are not to be tried again yet."""
     count = len(found)
     total = count + later
     if not count:
         why = f"only {later} failed sessions are waiting, for a later retry" if later else "no sessions are waiting"
         return Due(False, "", why, total)
-    if count >= session_count:
-        return Due(True, SESSION_COUNT, f"{count} sessions are waiting, {session_count} needed", total)
-    since = last_success_at or found[0].completion_at
-    passed = _seconds(since, now)
-    if passed is None or passed >= time_hours * 3600:
-        said = "an unknown time" if passed is None else f"{passed / 3600:.1f} h"
-        return Due(True, TIME_ELAPSED, f"{said} have passed with {count} waiting, {time_hours:g} h needed", total)
-    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h have passed", total)
+    if count >= settings.session_count:
+        return Due(True, SESSION_COUNT, f"{count} sessions are waiting, {settings.session_count} needed", total)
+    passed, hours = _seconds(last_success_at or found[0].completion_at, now), settings.time_hours
+    if passed is None or passed >= hours * 3600:
+        elapsed = "an unknown time" if passed is None else f"{passed / 3600:.1f} h"
+        return Due(True, TIME_ELAPSED, f"{elapsed} have passed with {count} waiting, {hours:g} h needed", total)
+    short = f"{count} of {settings.session_count} sessions wait, {passed / 3600:.1f} of {hours:g} h have passed"
+    return Due(False, "", short, total)
 
 
 def _seconds(since: str | None, now: str) -> float | None:
-    """None where that can't be told, and where `since` lies in the future."""
+    """None where a time can't be read, or `since` lies in the future."""
     try:
         passed = (_moment(now) - _moment(since or "")).total_seconds()
     except ValueError:

@@ -12,28 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dreamkeep.dream.consolidate import fact_index
-from dreamkeep.dream.consolidate.consolidate import Decision, Similar, near, plan
+from dreamkeep.dream.consolidate.consolidate import Decision, near, plan
 from dreamkeep.event import Kind
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 
 
-def rethought(before: Memory, after: Memory, run: str, now: str, similar: Similar | None = None) -> list[Decision]:
+def rethought(before: Memory, after: Memory, run: str, now: str) -> list[Decision]:
     """`before`, `after`: what was remembered with that run, and without it."""
     settled = [id for one in before.notes.values() if _has_part_in(before, one, run) for id in one.insights]
     said = [one for one in before.insights.values() if one.run == run]
-    return thought_over(before, after, settled, said, now, similar)
+    return thought_over(before, after, settled, said, now)
 
 
-def thought_over(
-    before: Memory, after: Memory, settled: Iterable[str], said: Sequence[Insight], now: str, similar: Similar | None = None
-) -> list[Decision]:
+def thought_over(before: Memory, after: Memory, settled: Iterable[str], said: Sequence[Insight], now: str) -> list[Decision]:
     """What follows where these insights (`said`) do not count any more. `settled`: others that are to be looked at."""
     judged = [id for id, one in after.insights.items() if id in before.insights and before.insights[id].state != one.state]
-    touched = dict.fromkeys((*settled, *judged, *(one.id for one in near(before, said, now=now, similar=similar))))
+    touched = dict.fromkeys((*settled, *judged, *(one.id for one in near(before, said, now=now))))
     left = [after.insights[id] for id in touched if id in after.insights]
-    decisions = plan(after, left, now=now, run="", similar=similar)
+    decisions = plan(after, left, now=now, run="")
     made = {str(one.body["id"]): one.body["insights"] for one in decisions if one.kind == Kind.NOTE_ADDED}
 
     def whose(decision: Decision) -> str:
@@ -51,5 +49,5 @@ def _has_part_in(memory: Memory, one: Note, run: str) -> bool:
 
 def _whose(insights: Iterable[Insight]) -> str:
     """The run that heard the last word; of what was told outright, that word itself."""
-    last = max(insights, key=lambda one: (fact_index.when(one), one.id), default=None)
+    last = max(insights, key=lambda one: (fact_index.seconds_of(one), one.id), default=None)
     return "" if last is None else last.run or last.id

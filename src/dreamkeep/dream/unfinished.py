@@ -16,7 +16,7 @@ from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.note import ACTIVE, Note
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.run import Parts
+    from dreamkeep.dream.parts import Parts
     from dreamkeep.memory.memory import Memory
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary

@@ -133,26 +133,6 @@ TAKING = _set(
     """
 )
 
-#: An open loop is closed by a statement with one of these …
-DONE = _set(
-    """
-    done finished completed complete fixed merged shipped landed resolved implemented added removed closed committed
-    commit works released deployed deleted dropped renamed moved migrated written wrote rewrote rewritten updated upgraded
-    replaced hooked documented tested cleaned refactored backfilled tagged published solved cleared finally
-    """
-)
-#: … and by none with these.
-PENDING = _set(
-    """
-    todo fixme still notyet yet must should shall will would need needs later next tomorrow pending remaining remains open
-    left plan planned planning soon eventually wip blocked might maybe could
-    """
-)
-#: Say of a loop only that it is open.
-LOOPING = PENDING | _set(
-    "list item items ticket backlog followup follow milestone release time session december someone somebody"
-)
-
 #: How sure, or whether at all: part of what is said.
 HEDGES = _groups(
     """
@@ -174,19 +154,6 @@ SAME = _groups(
     manual; automatically automatic auto; color colour colours colors; min minimum minimal; max maximum maximal; mail
     mails email emails e-mail e-mails; gray grey; artifact artefact artefacts artifacts; meter metre metres meters; big
     large larger bigger; small tiny smaller; short brief briefly concise terse
-    """
-)
-#: Different words, mostly one meaning: whether here, too, is for somebody to say who knows what texts mean.
-NEARLY = _groups(
-    """
-    start starts started starting begin begins began begun beginning commence; finish finishes finished finishing
-    complete completes completed completing; fast faster quick quickly quicker rapid rapidly; show shows shown showing
-    showed display displays displayed displaying; check checks checked checking verify verifies verified verifying;
-    choose select selects selected selecting; answer answers answered answering reply replies replied replying respond
-    responds responded responding; fix fixes fixed fixing repair repairs repaired repairing mend mends mended; bug bugs
-    defect defects; image images picture pictures; holiday holidays vacation vacations; explain explains explained
-    explaining describe describes described describing; help helps helped helping assist assists assisted assisting; buy
-    buys bought buying purchase purchases purchased purchasing
     """
 )
 _COUNTED = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -96,12 +96,12 @@ class Usage(NamedTuple):
     usd: float = 0.0
 
     def plus(self, other: Usage) -> Usage:
-        calls, tokens_in, tokens_out = (
-            self.calls + other.calls,
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-        )
-        return Usage(calls, tokens_in, tokens_out, self.usd + other.usd)
+        calls, tokens_in = self.calls + other.calls, self.tokens_in + other.tokens_in
+        return Usage(calls, tokens_in, self.tokens_out + other.tokens_out, self.usd + other.usd)
+
+    def minus(self, other: Usage) -> Usage:
+        calls, tokens_in = self.calls - other.calls, self.tokens_in - other.tokens_in
+        return Usage(calls, tokens_in, self.tokens_out - other.tokens_out, self.usd - other.usd)
 
 
 class Answer(NamedTuple):

@@ -1,10 +1,11 @@
-"""Insights by what they say: one *fact* for each project and meaning, with all who said it. Pure.
+"""Insights by what they say: one *fact* for each project and meaning, with all insights that say it. Pure.
 
-    Fact = (project, drawer, key)    key: what it says (memory/alike.py); drawer: statements, fixes and open loops lie apart
+    Fact = (project, category, key)    key: the meaning of the words (memory/alike.py)
+                                       category: statements, fixes and open loops are kept apart
 
-Which insights belong to which fact depends on nothing but their words: not on the order in which they came, nor on what else is
-there. What an agent suggests is not here until the user confirms it. A hand on a note (retracted, superseded, closed or edited by
-the user) is a *bar*: what was said before it does not count.
+Only its words decide to which fact an insight belongs: not the order in which insights came, nor what else is there. What an
+agent suggests is left out until the user confirms it. If a user retracted, closed or edited a note, that is a *veto*: what was
+said before it does not count.
 """
 
 from __future__ import annotations
@@ -16,148 +17,141 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from dreamkeep.memory import alike, note
-from dreamkeep.memory import insight as i
 from dreamkeep.memory.form import Term, form
-from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.insight import CONFIRMED, CORRECTION, FAILURE_FIX, OPEN_LOOP, REJECTED, SUGGESTED, USER, Insight
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.score import epoch_seconds
 from dreamkeep.memory.tables import INSIGHTS, NOTES
 
 SAID, FIX, LOOP = "said", "fix", "loop"
-#: How a user tells something outright.
+#: Sources of what a user said outright, and not in a session.
 BY_HAND = ("hand", "cli")
-#: What a note was edited to, as if it had been said: such an insight is nowhere but here.
+#: Begins the id of an insight that stands for the edit of a note. Such an insight exists only here.
 _EDITED = "edited:"
 _DAY = "on day "
 
 
 class Fact(NamedTuple):
     project: str
-    drawer: str
+    category: str
     key: frozenset[Term]
 
 
-class Bar(NamedTuple):
-    """`hard`: only the user's own hand brings it back; else the user's newer word does, and for a loop anybody's."""
+class Veto(NamedTuple):
+    """`hard`: only what the user says outright lifts it; else a newer word of the user's does, and with `anybody` a newer
+    word of anybody's."""
 
     at: float
     hard: bool
     anybody: bool = False
 
 
-def category(type: str) -> str:
-    return FIX if type == i.FAILURE_FIX else LOOP if type == i.OPEN_LOOP else SAID
+def category_of(type: str) -> str:
+    return FIX if type == FAILURE_FIX else LOOP if type == OPEN_LOOP else SAID
 
 
-def fact(found: Insight) -> Fact:
-    return Fact(found.project, category(found.type), meaning(found.text, (found.said_at or "")[:10]))
+def fact_of(found: Insight) -> Fact:
+    return Fact(found.project, category_of(found.type), meaning(found.text, (found.said_at or "")[:10]))
 
 
 @lru_cache(maxsize=1 << 15)
 def meaning(text: str, day: str) -> frozenset[Term]:
-    """`today` means another thing on another day."""
+    """Words such as `today` mean something else on another day."""
     return alike.key(text) | {(_DAY + day, 0)} if alike.dated(text) else alike.key(text)
 
 
-def _day(key: frozenset[Term]) -> frozenset[Term]:
+def _find_day(key: frozenset[Term]) -> frozenset[Term]:
     return frozenset(term for term in key if term[0].startswith(_DAY))
 
 
-def place(found: Insight) -> tuple[str, tuple[int, ...]]:
-    """Where it was said, for two that were said at the same time."""
+def place_of(found: Insight) -> tuple[str, tuple[int, ...]]:
+    """Where it was said: tells which of two came first that have the same time."""
     if not found.evidence:
         return "", ()
     first = found.evidence[0]
     return first.session, tuple(int(part) for part in first.seq.split(".") if part.isdecimal())
 
 
-def when(found: Insight) -> float:
-    """What has no time was said before anything that has one."""
+def seconds_of(found: Insight) -> float:
+    """What has no time counts as said before anything that has one."""
     at = epoch_seconds(found.said_at)
     return at if at is not None else -1.0
 
 
-def order(one: Insight, other: Insight) -> int:
-    """1: `one` was said later; -1: earlier; 0: nobody can tell."""
-    if when(one) != when(other):
-        return 1 if when(one) > when(other) else -1
-    (session, at), (its_session, its_at) = place(one), place(other)
+def compare(one: Insight, other: Insight) -> int:
+    """1: `one` was said later; -1: earlier; 0: it can't be told."""
+    if seconds_of(one) != seconds_of(other):
+        return 1 if seconds_of(one) > seconds_of(other) else -1
+    (session, at), (its_session, its_at) = place_of(one), place_of(other)
     return (at > its_at) - (at < its_at) if session == its_session else 0
 
 
-def newer(some: Sequence[Insight], others: Sequence[Insight]) -> int:
-    """The same of two groups, by the last that each said; 0 also where sessions do not agree on it."""
-    a, b = _last(some), _last(others)
-    if when(a[0]) != when(b[0]):
-        return order(a[0], b[0])
-    signs = {order(one, other) for one in a for other in b if place(one)[0] == place(other)[0]}
+def compare_last(some: Sequence[Insight], others: Sequence[Insight]) -> int:
+    """The same for two groups, by the last insight of each; 0 also where their sessions do not agree."""
+    a, b = _find_last_words(some), _find_last_words(others)
+    if seconds_of(a[0]) != seconds_of(b[0]):
+        return compare(a[0], b[0])
+    signs = {compare(one, other) for one in a for other in b if place_of(one)[0] == place_of(other)[0]}
     return signs.pop() if len(signs) == 1 else 0
 
 
-def _last(some: Sequence[Insight]) -> list[Insight]:
-    """The last word of each session at the latest time."""
-    latest = max(map(when, some))
+def _find_last_words(some: Sequence[Insight]) -> list[Insight]:
+    """Of those with the latest time, the last one of each session."""
+    latest = max(map(seconds_of, some))
     found: dict[str, Insight] = {}
     for one in some:
-        session, at = place(one)
-        if when(one) == latest and (session not in found or at > place(found[session])[1]):
+        session, at = place_of(one)
+        if seconds_of(one) == latest and (session not in found or at > place_of(found[session])[1]):
             found[session] = one
     return list(found.values())
 
 
 class FactIndex:
-    """All facts of a memory; a project's when they are asked for. `follow` brings it up to date: with what changed in that memory
-    since, or with another one, from the beginning."""
+    """All facts of a memory, built project by project when they are asked for. `follow` brings the index up to date with what
+    changed in that memory; for another memory it begins anew."""
 
     def __init__(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
-        self._begin(memory)
+        self._reset(memory)
         self.follow(memory, more)
 
-    def _begin(self, memory: Memory) -> None:
+    def _reset(self, memory: Memory) -> None:
         self.memory = memory
         self._at = len(memory.change_log)
-        #: What is told of before the memory has it; and who was seen last under each id.
-        self._more: dict[str, Insight] = {}
+        #: Insights that the memory does not have yet; and the last one seen under each id.
+        self._unjournaled: dict[str, Insight] = {}
         self._insights: dict[str, Insight] = dict(memory.insights.items())
         self._notes: dict[str, Note] = dict(memory.notes.items())
         self._projects: dict[str, _Project] = {}
-        #: Preferences of users that could hold anywhere → the projects in which they were said.
-        self.general: dict[frozenset[Term], set[str]] = defaultdict(set)
-        self.waiting = _Waiting()
+        self.suggestions = _Suggestions()
         for one in memory.insights.values():
             if not one.waits:
-                self._note_in(one)
+                self.suggestions.add(one)
 
     def follow(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
-        told = {one.id: one for one in more if one.id not in memory.insights}
-        if memory is not self.memory or self._more.keys() - memory.insights.keys() - told.keys():
-            self._begin(memory)  # another memory; or what we were told never came to be: all may be otherwise
-        self._more = told
+        unjournaled = {one.id: one for one in more if one.id not in memory.insights}
+        if memory is not self.memory or self._unjournaled.keys() - memory.insights.keys() - unjournaled.keys():
+            self._reset(memory)  # another memory, or an insight that was announced was never journaled: anything may differ
+        self._unjournaled = unjournaled
         changed = dict.fromkeys(memory.change_log[self._at :])
         self._at = len(memory.change_log)
-        # Frozen values: what is the same object has not changed.
-        for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *told.values()):
+        # Values are frozen: the same object has not changed.
+        for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *unjournaled.values()):
             was = self._insights.get(now.id)
             self._insights[now.id] = now
             was = None if was is not None and was.waits else was
             if was is not now and not now.waits:
-                self._note_in(now)
+                self.suggestions.add(now)
                 project = self._projects.get(now.project)
-                if project and not project.hear(was, now):
+                if project and not project.update_insight(was, now):
                     del self._projects[now.project]
         for noted in (memory.notes[id] for table, id in changed if table == NOTES):
             before = self._notes.get(noted.id)
             self._notes[noted.id] = noted
             before = None if before is not None and before.is_aside else before
             project = self._projects.get(noted.project)
-            if before is not noted and project and not noted.is_aside and not project.see(before, noted):
+            if before is not noted and project and not noted.is_aside and not project.update_note(before, noted):
                 del self._projects[noted.project]
-
-    def _note_in(self, one: Insight) -> None:
-        self.waiting.take(one)
-        if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
-            self.general[fact(one).key].add(one.project)
 
     def find_insight(self, id: str) -> Insight | None:
         return self._insights.get(id)
@@ -170,8 +164,8 @@ class FactIndex:
         return self._projects[project]
 
 
-class _Waiting:
-    """When the newest record was said, and which suggestions of agents nobody has judged yet, oldest first."""
+class _Suggestions:
+    """How old the suggestions of agents are that nobody has judged yet, compared with the newest record."""
 
     def __init__(self) -> None:
         self._newest: tuple[float, str, str] | None = None
@@ -179,198 +173,194 @@ class _Waiting:
         self._suggested: list[tuple[float, str]] = []
         self._late: list[str] = []
 
-    def take(self, one: Insight) -> None:
+    def add(self, one: Insight) -> None:
         at = epoch_seconds(one.said_at)
         if at is None:
             return
         heappush(self._ahead, (at, one.said_at or "", one.id))
-        if one.state == i.SUGGESTED and one.author != i.USER:
+        if one.state == SUGGESTED and one.author != USER:
             heappush(self._suggested, (at, one.id))
 
     def newest(self, now: str) -> tuple[str, str] | None:
-        """(when, the insight's id). Not in the future: one record with a wrong clock does not make all others old."""
+        """The newest record, as (time, id). None in the future: one record with a wrong clock does not make all others old."""
         limit = epoch_seconds(now)
         while self._ahead and (limit is None or self._ahead[0][0] <= limit):
             found = heappop(self._ahead)
             self._newest = max(self._newest or found, found)
         return self._newest[1:] if self._newest else None
 
-    def late(self, before: float, known: Callable[[str], Insight | None]) -> list[Insight]:
-        """Suggested before that time, and not judged."""
+    def find_older(self, before: float, known: Callable[[str], Insight | None]) -> list[Insight]:
+        """Those that were suggested before that time and not judged, oldest first."""
         while self._suggested and self._suggested[0][0] < before:
             self._late.append(heappop(self._suggested)[1])
-        found = {id: one for id in self._late if (one := known(id)) and one.state == i.SUGGESTED}
+        found = {id: one for id in self._late if (one := known(id)) and one.state == SUGGESTED}
         self._late = list(found)
         return list(found.values())
 
 
 class _Project:
-    """The facts of one project, and which notes stand for them."""
+    """The facts of one project, and the notes that stand for them."""
 
-    def __init__(self, shelf: FactIndex, insights: Iterable[Insight], notes: Iterable[Note]) -> None:
-        self._shelf = shelf
+    def __init__(self, index: FactIndex, insights: Iterable[Insight], notes: Iterable[Note]) -> None:
+        self._index = index
         self.members: dict[Fact, list[Insight]] = defaultdict(list)
         self.notes: dict[Fact, list[Note]] = defaultdict(list)
-        self._bars: dict[Fact, list[Bar]] = defaultdict(list)
-        self._refused: set[Fact] = set()
-        #: Where to look: by telling words, the same of those that speak of a change, and by what two have in common that don't.
-        self.stems: dict[str, set[Fact]] = defaultdict(set)
-        self._changing: dict[str, set[Fact]] = defaultdict(set)
-        self._marks: dict[object, set[Fact]] = defaultdict(set)
+        self._vetoes: dict[Fact, list[Veto]] = defaultdict(list)
+        self._rejected: set[Fact] = set()
+        #: Where to look for related facts: by telling words, all facts and those that speak of a change; and by marks, for
+        #: facts that exclude each other without speaking of one.
+        self._by_stem: dict[str, set[Fact]] = defaultdict(set)
+        self._changing_by_stem: dict[str, set[Fact]] = defaultdict(set)
+        self._by_mark: dict[object, set[Fact]] = defaultdict(set)
         self.clauses: dict[frozenset[Term], set[Fact]] = defaultdict(set)
-        self.nearly: dict[frozenset[Term], set[Fact]] = defaultdict(set)
-        self.takers: list[Insight] = []
-        self._homes: dict[str, Fact] = {}
+        self.taking_back: list[Insight] = []
+        self._fact_of_note: dict[str, Fact] = {}
         for one in insights:
-            self._take(one)
+            self._add_insight(one)
         for one_note in notes:
-            self._stand(one_note)
+            self._add_note(one_note)
 
-    def hear(self, was: Insight | None, now: Insight) -> bool:
-        """A new insight, or one that was judged. False: this is more than can be changed here; build it anew."""
+    def update_insight(self, was: Insight | None, now: Insight) -> bool:
+        """For a new insight, or one that was judged. False: the project has to be built anew."""
         if was is None:
-            self._take(now)
-            return now.state != i.REJECTED
-        if was._replace(state=now.state, run=now.run) != now or i.REJECTED in (was.state, now.state):
+            self._add_insight(now)
+            return now.state != REJECTED
+        if was._replace(state=now.state, run=now.run) != now or REJECTED in (was.state, now.state):
             return False
-        for members in (self.members[fact(now)], self.takers):
+        for members in (self.members[fact_of(now)], self.taking_back):
             members[:] = [now if one.id == now.id else one for one in members]
         return True
 
-    def see(self, was: Note | None, now: Note) -> bool:
-        """The same for a note. What a hand did to it can bar more than its own fact."""
-        if any(one is not None and (edit(one) or _ended_by_hand(one)) for one in (was, now)):
+    def update_note(self, was: Note | None, now: Note) -> bool:
+        """The same for a note. What a user did to it can be a veto on more than its own fact."""
+        if any(one is not None and (find_edit(one) or _find_end_by_hand(one)) for one in (was, now)):
             return False
         if was is not None:
-            home = self._homes[was.id]
+            home = self._fact_of_note[was.id]
             self.notes[home] = [one for one in self.notes[home] if one.id != was.id]
-        self._stand(now)
+        self._add_note(now)
         return True
 
-    def _take(self, one: Insight) -> None:
-        about = fact(one)
-        if one.state == i.REJECTED:
-            self._refused.add(about)
+    def _add_insight(self, one: Insight) -> None:
+        fact = fact_of(one)
+        if one.state == REJECTED:
+            self._rejected.add(fact)
             return
         found = form(one.text)
-        if about not in self.members:
+        if fact not in self.members:
             for stem in alike.telling(one.text):
-                self.stems[stem].add(about)
-            self.nearly[alike.nearly(about.key)].add(about)
+                self._by_stem[stem].add(fact)
             for clause in found.clauses:
-                self.clauses[clause].add(about)
+                self.clauses[clause].add(fact)
             for mark in alike.marks(one.text):
-                self._marks[mark].add(about)
-        if _changes(one):
+                self._by_mark[mark].add(fact)
+        if _speaks_of_change(one):
             for stem in alike.telling(one.text):
-                self._changing[stem].add(about)
-        self.members[about].append(one)
-        if found.takes_back and one.author == i.USER:
-            self.takers.append(one)
+                self._changing_by_stem[stem].add(fact)
+        self.members[fact].append(one)
+        if found.takes_back and one.author == USER:
+            self.taking_back.append(one)
 
-    def _stand(self, one: Note) -> None:
-        about = self._home(one)
-        self._homes[one.id] = about
-        self.notes[about].append(one)
-        ended = _ended_by_hand(one)
+    def _add_note(self, one: Note) -> None:
+        fact = self._find_fact(one)
+        self._fact_of_note[one.id] = fact
+        self.notes[fact].append(one)
+        ended = _find_end_by_hand(one)
         if ended:
             hard = one.state == note.RETRACTED
-            self._bars[about].append(Bar(epoch_seconds(ended.at) or 0.0, hard, one.state == note.CLOSED))
+            self._vetoes[fact].append(Veto(epoch_seconds(ended.at) or 0.0, hard, one.state == note.CLOSED))
 
-    def _home(self, one: Note) -> Fact:
-        """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
-        own = Fact(one.project, category(one.kind), alike.key(one.text))
-        rests = [fact(found) for id in one.insights if (found := self._shelf.find_insight(id))]
-        edited = edit(one)
+    def _find_fact(self, one: Note) -> Fact:
+        """What the note says. If none of its insights says that, because somebody worded it anew: what its first one says."""
+        own = Fact(one.project, category_of(one.kind), alike.key(one.text))
+        rests = [fact_of(found) for id in one.insights if (found := self._index.find_insight(id))]
+        edited = find_edit(one)
         if edited:
-            # The words that it had before are gone by the user's hand; also those of a run that was undone since.
-            for was in {about for about in rests if about.key != own.key}:
-                self._bars[was].append(Bar(epoch_seconds(edited.at) or 0.0, False))
+            # The user removed the words that it had before; also those of a run that was undone since.
+            for was in {fact for fact in rests if fact.key != own.key}:
+                self._vetoes[was].append(Veto(epoch_seconds(edited.at) or 0.0, False))
             for step in one.history:
                 if step.what == "edited" and step.was and (key := alike.key(step.was)) != own.key:
-                    self._bars[own._replace(key=key)].append(Bar(epoch_seconds(step.at) or 0.0, False))
+                    self._vetoes[own._replace(key=key)].append(Veto(epoch_seconds(step.at) or 0.0, False))
             if one.state == note.ACTIVE:
-                self._take(as_said(one, edited))
+                self._add_insight(edit_as_insight(one, edited))
             return own
-        said = [about for about in rests if about.key in (own.key, own.key | _day(about.key))]
+        said = [fact for fact in rests if fact.key in (own.key, own.key | _find_day(fact.key))]
         return next(iter((*said, *rests)), own)._replace(project=one.project)
 
-    def find_veto(self, about: Fact) -> Bar | None:
-        bars = self._bars.get(about, [])
-        if about in self._refused and not self.active(about):
-            bars = [*bars, Bar(0.0, True)]
-        return max(bars, key=lambda bar: (bar.hard, bar.at), default=None)
+    def find_veto(self, fact: Fact) -> Veto | None:
+        vetoes = self._vetoes.get(fact, [])
+        if fact in self._rejected and not self.active(fact):
+            vetoes = [*vetoes, Veto(0.0, True)]
+        return max(vetoes, key=lambda veto: (veto.hard, veto.at), default=None)
 
-    def live(self, about: Fact) -> list[Insight]:
-        """Those that count."""
-        members = self.members.get(about, [])
-        bar = self.find_veto(about)
-        return [one for one in members if _passes(one, bar)] if bar else list(members)
+    def live(self, fact: Fact) -> list[Insight]:
+        """The insights of a fact that count: those after the veto, if there is one."""
+        members = self.members.get(fact, [])
+        veto = self.find_veto(fact)
+        return [one for one in members if _counts(one, veto)] if veto else list(members)
 
-    def rejected(self, about: Fact) -> bool:
-        """It never held, by a user's hand that was not taken back: so it excludes nothing, whoever says it again."""
-        return about in self._refused and not self.live(about)
+    def is_rejected(self, fact: Fact) -> bool:
+        """A user said that it never held, and did not take that back: so it excludes nothing, whoever says it again."""
+        return fact in self._rejected and not self.live(fact)
 
-    def active(self, about: Fact) -> list[Note]:
-        return [one for one in self.notes.get(about, []) if one.state == note.ACTIVE]
+    def active(self, fact: Fact) -> list[Note]:
+        return [one for one in self.notes.get(fact, []) if one.state == note.ACTIVE]
 
-    def linked(self, about: Fact, *what: str) -> list[Fact]:
+    def find_linked(self, fact: Fact, *what: str) -> list[Fact]:
         """Facts that a model has linked with this one."""
-        ids = dict.fromkeys(other for one in self.members.get(about, ()) for link, other in one.links if link in what)
-        found = [fact(one) for id in ids if (one := self._shelf.find_insight(id)) is not None and not one.waits]
+        ids = dict.fromkeys(other for one in self.members.get(fact, ()) for link, other in one.links if link in what)
+        found = [fact_of(one) for id in ids if (one := self._index.find_insight(id)) is not None and not one.waits]
         return [
-            other for other in dict.fromkeys(found) if other != about and other.project == about.project and other in self.members
+            other for other in dict.fromkeys(found) if other != fact and other.project == fact.project and other in self.members
         ]
 
-    def sharing(self, about: Fact) -> set[Fact]:
-        """Facts that may be about the same: they share a telling word."""
-        return self._facts_like(about, self.stems)
-
-    def rivals(self, about: Fact) -> set[Fact]:
-        """Facts that may exclude this one."""
-        members = self.members.get(about, [])
-        changes = any(map(_changes, members))
-        found = self._facts_like(about, self.stems if changes else self._changing)
-        for mark in alike.marks(members[0].text) if members else ():
-            found |= self._marks[mark]
-        return found - {about}
-
-    def _facts_like(self, about: Fact, shelf: dict[str, set[Fact]]) -> set[Fact]:
-        members = self.members.get(about, [])
+    def find_sharing(self, fact: Fact, changing_only: bool = False) -> set[Fact]:
+        """Facts that may be about the same: they share a telling word. `changing_only`: only those that speak of a change."""
+        members, by_stem = self.members.get(fact), self._changing_by_stem if changing_only else self._by_stem
         stems = alike.telling(members[0].text) if members else frozenset()
-        return set().union(*(shelf[stem] for stem in stems if stem in shelf)) - {about}
+        return set().union(*(by_stem[stem] for stem in stems if stem in by_stem)) - {fact}
+
+    def find_rivals(self, fact: Fact) -> set[Fact]:
+        """Facts that may exclude this one."""
+        members = self.members.get(fact, [])
+        found = self.find_sharing(fact, changing_only=not any(map(_speaks_of_change, members)))
+        for mark in alike.marks(members[0].text) if members else ():
+            found |= self._by_mark[mark]
+        return found - {fact}
 
 
-def _changes(one: Insight) -> bool:
-    return one.type == i.CORRECTION or alike.speaks_of_change(one.text)
+def _speaks_of_change(one: Insight) -> bool:
+    return one.type == CORRECTION or alike.speaks_of_change(one.text)
 
 
-def _passes(one: Insight, bar: Bar) -> bool:
-    if one.author != i.USER and not bar.anybody:
+def _counts(one: Insight, veto: Veto) -> bool:
+    if one.author != USER and not veto.anybody:
         return False
-    if bar.hard and one.source not in BY_HAND:
+    if veto.hard and one.source not in BY_HAND:
         return False
     at = epoch_seconds(one.said_at)
-    return at is not None and at > bar.at
+    return at is not None and at > veto.at
 
 
-def _ended_by_hand(one: Note) -> note.NoteStep | None:
-    """What a dream concluded by itself is no hand: that is concluded again from what was said."""
+def _find_end_by_hand(one: Note) -> note.NoteStep | None:
+    """How a user ended it. What a dream concluded is concluded again from what was said, so that does not count; but earlier
+    versions closed loops, which nothing does any more: those stay closed."""
     if one.state == note.ACTIVE:
         return None
     last = next((step for step in reversed(one.history) if step.what == one.state), None)
-    return last if last is not None and not last.run else None
+    return last if last is not None and (one.state == note.CLOSED or not last.run) else None
 
 
-def edit(one: Note) -> note.NoteStep | None:
+def find_edit(one: Note) -> note.NoteStep | None:
     return next((step for step in reversed(one.history) if step.what == "edited"), None)
 
 
-def as_said(one: Note, step: note.NoteStep) -> Insight:
-    """What a hand made of a note, as if it had been said."""
-    return Insight(_EDITED + one.id, one.kind, one.text, one.project, (), step.at, 1.0, i.CONFIRMED, i.USER, "hand")
+def edit_as_insight(one: Note, step: note.NoteStep) -> Insight:
+    """The words to which a user edited a note, as if he had said them."""
+    return Insight(_EDITED + one.id, one.kind, one.text, one.project, (), step.at, 1.0, CONFIRMED, USER, "hand")
 
 
-def real(members: Iterable[Insight]) -> list[Insight]:
-    """Without what stands for a hand on a note."""
+def without_edits(members: Iterable[Insight]) -> list[Insight]:
+    """Without those that stand for the edit of a note."""
     return [one for one in members if not one.id.startswith(_EDITED)]

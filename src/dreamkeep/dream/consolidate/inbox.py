@@ -81,7 +81,7 @@ def as_item(one: Note, insights: Mapping[str, Insight]) -> dict[str, Any]:
 
 
 def _meaning(one: Note) -> tuple[str, str, object]:
-    return one.project, fact_index.category(one.kind), alike.key(one.text)
+    return one.project, fact_index.category_of(one.kind), alike.key(one.text)
 
 
 def _is_over(one: Note, now: str) -> bool:

@@ -196,9 +196,7 @@ class Publishing:
         append: Callable[[Sequence[Event]], object],
         ids: Ids,
         budget: PageBudget,
-        similar: Callable[[str, str], float] | None = None,
     ) -> None:
-        self._similar = similar
         self._root = root
         self._host = host
         self._memory = memory
@@ -411,7 +409,7 @@ class Publishing:
         """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
         anything is concluded from one: two may have changed places. With what follows from it in one append: a crash must not
         leave a word from which nobody ever concludes anything."""
-        from dreamkeep.dream.consolidate import statements as told  # mostly no hand was there
+        from dreamkeep.dream.consolidate import statements  # mostly no hand was there
 
         put = [edit for edit in found if edit.what != page_edits.ADDED and edit.note is not None]
         anew = [edit for edit in put if self._is_said_anew(edit, at)]
@@ -419,7 +417,7 @@ class Publishing:
         events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
         for edit in ours:
             if edit.what == page_edits.CHANGED:
-                follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
+                follows = statements.conclude_edit(self._memory, str(edit.note), self._now())
                 events += self._applied([self._event(one.kind, one.body) for one in follows])
         for edit in anew:
             was = self._memory.notes[str(edit.note)]
@@ -456,9 +454,9 @@ class Publishing:
 
     def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
         """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
-        from dreamkeep.dream.consolidate import statements as told
+        from dreamkeep.dream.consolidate import statements
 
-        at = told.hand_at(self._memory, was, edit.text or was.text, at, self._now())
+        at = statements.date_edit(self._memory, was, edit.text or was.text, at, self._now())
         about = {"id": was.id, "kind": was.kind, "project": was.project}
         if edit.what == page_edits.DELETED:
             return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page_edits.LINE_DELETED}, at)
@@ -466,14 +464,14 @@ class Publishing:
         return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
 
     def _insight_events(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
-        from dreamkeep.dream.consolidate import statements as told
+        from dreamkeep.dream.consolidate import statements
 
         now = self._now()
         # Said anew each time: a line that was deleted and is written again is meant.
         id = insight_id(f"{path_of(project)} {now}", kind, text)
         said = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
-        said = told.as_newest(self._memory, said, now)
-        follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
+        said = statements.date_as_newest(self._memory, said, now)
+        follows = statements.conclude(self._memory, said, now, keep=True).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
     def _journal(self, events: list[Event]) -> None:

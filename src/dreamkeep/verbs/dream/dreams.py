@@ -12,13 +12,14 @@ from dreamkeep.event import rfc3339
 from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.dream.models import measure_spent_today
 from dreamkeep.verbs.dream.pages import add_earlier, pages_differ, preview_pages, publish_pages, watch_edits
-from dreamkeep.verbs.recall.similarity import compare_meaning
 from dreamkeep.verbs.recovery.forget import forget_journal
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.dream.consolidate.known_files import Statement
-    from dreamkeep.dream.run import Dreaming, Parts, Scope
+    from dreamkeep.dream.parts import Parts
+    from dreamkeep.dream.run import Dreaming
+    from dreamkeep.dream.schedule import Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
     from dreamkeep.memory.dreams import DreamProgress
@@ -42,7 +43,8 @@ def dream(
     again: bool = False,
     since: str | None = None,
 ) -> dict[str, Any]:
-    from dreamkeep.dream import run
+    from dreamkeep.dream import parts as run_parts
+    from dreamkeep.dream.schedule import Scope
     from dreamkeep.verbs.arguments import check_positive
 
     if dry_run and preview:
@@ -54,12 +56,12 @@ def dream(
     asked = backend if backend is not None or not with_model else _find_model_backend(context)
     name = named(asked, context.config)
     if not context.exists():
-        return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
+        return run_parts.report(Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
     chosen = [resolve_session(context, one) for one in sessions]
     if again:
         chosen = find_read_before(context, name, chosen, since)
         if not chosen:
-            return run.report(run.Scope((), "", "no session was read before", 0), why="no session was read before")
+            return run_parts.report(Scope((), "", "no session was read before", 0), why="no session was read before")
     elif since is not None:
         raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
     if dry_run:
@@ -75,7 +77,6 @@ def dream(
             context.host,
             context.environment,
             context.root,
-            partial(compare_meaning, context),
             known,
             partial(measure_spent_today, context),
         )
@@ -135,7 +136,7 @@ def run_dream(
     first = publish_pages(context, "") if pages_differ(context) else []
     hands = watch_edits(context)
 
-    def take_in() -> None:
+    def journal_edits() -> None:
         first.extend(one for one in hands() if not one["problem"])
 
     def publish(run: str) -> list[dict[str, Any]]:
@@ -153,7 +154,7 @@ def run_dream(
         limit=limit,
         name=name,
         publish=publish,
-        take_in=take_in,
+        journal_edits=journal_edits,
         holder=holder,
         asks=name in _MODELS,
         again=again,
@@ -201,7 +202,8 @@ def start_dream(context: KeepContext) -> bool:
 
 def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
     """`look`: write nothing. `part_tokens`: how much of a session goes into a request, instead of the setting."""
-    from dreamkeep.dream.run import Dreaming, Settings
+    from dreamkeep.dream.run import Dreaming
+    from dreamkeep.dream.schedule import Settings
 
     config = context.config
     settings = Settings(
@@ -225,18 +227,20 @@ def open_dreaming(context: KeepContext, *, look: bool = False, part_tokens: int 
         erase_in_keep(context.host, context.root, context.journals(), session, ())
         forget_journal(context, folder_of(session), pages)
 
-    def end(run: str) -> None:
-        from dreamkeep.recovery.repair.dreams import mark_over
+    def mark_over(run: str) -> None:
+        from dreamkeep.recovery.repair import dreams
 
-        mark_over(context.host, context.root, context.journals(), context.ids, run)
+        dreams.mark_over(context.host, context.root, context.journals(), context.ids, run)
 
-    return Dreaming(context.host, context.root, append, context.ids, ask, settings, forget, None if look else context.glance, end)
+    return Dreaming(
+        context.host, context.root, append, context.ids, ask, settings, forget, None if look else context.glance, mark_over
+    )
 
 
 def _report_dry_run(context: KeepContext, scope: Scope) -> dict[str, Any]:
     """Scope and estimate, without asking a backend or writing anything."""
-    from dreamkeep.dream.run import report
-    from dreamkeep.dream.session_run import estimate
+    from dreamkeep.dream.parts import report
+    from dreamkeep.dream.queries import estimate
 
     found = context.look(lambda store: estimate(store, scope))
     sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
@@ -264,30 +268,17 @@ def _find_model_backend(context: KeepContext) -> str:
 
 def dream_status(context: KeepContext) -> dict[str, Any]:
     from dreamkeep.dream import schedule
-    from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
-    from dreamkeep.host.liveness import is_held
+    from dreamkeep.dream.queries import load_runs_and_ended, with_ended
     from dreamkeep.recovery.audit.dreams import left_alone
 
-    memory, unrecorded = context.ask(runs_and_ended)
+    memory, unrecorded = context.ask(load_runs_and_ended)
     recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
-    config = context.config
-    now = rfc3339(context.host.now())
-    memory = with_ended(memory, unrecorded, now)
-    running = is_held(context.host, f"{context.root}/{LOCK}")
-    attempts = config["dream.max_attempts"]
-    name = str(config["dream.backend"])
-    failed_too = schedule.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
-    waiting = schedule.waiting(failed_too, max_attempts=attempts, now=now, backend=name)
-    last = last_success(memory)
-    due = schedule.due(
-        waiting,
-        now=now,
-        last_success_at=last,
-        session_count=config["dream.session_count"],
-        time_hours=config["dream.time_hours"],
-        later=len(failed_too) - len(waiting),
-    )
-    poisoned = schedule.describe_given_up(schedule.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
+    memory = with_ended(memory, unrecorded, rfc3339(context.host.now()))
+    dreaming = open_dreaming(context)
+    running = dreaming.busy()
+    attempts, name = context.config["dream.max_attempts"], str(context.config["dream.backend"])
+    scope = dreaming.scope(if_due=True, recorded=memory, name=name)
+    poisoned = schedule.describe_given_up(dreaming.given_up(memory, name))
     ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
     finished = [one for one in memory.runs.values() if one.report]
     report = max(finished, key=lambda one: one.number).report if finished else None
@@ -307,9 +298,13 @@ def dream_status(context: KeepContext) -> dict[str, Any]:
             }
             for one in ended
         ],
-        "trigger": {"due": due.due, "why": f"{due.why}; {poisoned}" if poisoned else due.why, "waiting": due.waiting},
+        "trigger": {
+            "due": bool(scope.sessions),
+            "why": f"{scope.why}; {poisoned}" if poisoned else scope.why,
+            "waiting": scope.waiting,
+        },
         "running": running,
-        "last_successful_run_at": last,
+        "last_successful_run_at": schedule.last_success(memory.dreamed.values()),
         "last_report": report,
         "pages": [{"path": path, "problem": why} for path, why in left_alone(context.host, context.root, memory.pages.values())],
     }
@@ -351,7 +346,7 @@ def _undo_run(context: KeepContext, run: str) -> None:
     now = rfc3339(context.host.now())
     undone = Event(context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
     said = [event for _, event in read_events(context.host, f"{context.root}/{KEEP}")]
-    decisions = rethought(before, fold([*said, undone]), run, now, partial(compare_meaning, context))
+    decisions = rethought(before, fold([*said, undone]), run, now)
     context.journals().append("", [undone, *(Event(context.ids.new(), one.kind, now, one.body) for one in decisions)])
 
 

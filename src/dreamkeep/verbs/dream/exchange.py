@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
@@ -20,12 +19,12 @@ from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
 from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.dream.dreams import find_read_before, open_dreaming, open_known_files, run_dream
-from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.dream.backends.model.exchange import Exchange
-    from dreamkeep.dream.run import Dreaming, Parts
+    from dreamkeep.dream.parts import Parts
+    from dreamkeep.dream.run import Dreaming
     from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
     from dreamkeep.memory.dreams import DreamProgress
@@ -123,7 +122,7 @@ def _take_answers(context: KeepContext, exchange: Exchange, *, name: str, part_t
 def _prepare_parts(context: KeepContext, exchange: Exchange) -> Callable[[], Parts]:
     from dreamkeep.dream.assemble import assemble_for
 
-    return lambda: assemble_for(exchange, partial(compare_meaning, context), open_known_files(context))
+    return lambda: assemble_for(exchange, open_known_files(context))
 
 
 # -- the agent at hand

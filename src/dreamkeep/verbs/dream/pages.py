@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, from_os
 from dreamkeep.verbs.recall.packs import render_packs
-from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -203,7 +201,7 @@ def _open_publishing(context: KeepContext, memory: Memory) -> Publishing:
     from dreamkeep.dream.pages.publish import Publishing
 
     append = context.journals().append
-    ours = (context.ids, _read_budget(context), partial(compare_meaning, context))
+    ours = (context.ids, _read_budget(context))
     return Publishing(context.host, context.root, memory, lambda events: append("", events), *ours)
 
 

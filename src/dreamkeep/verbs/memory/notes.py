@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, NotFound, Refused, from_os
@@ -14,7 +13,6 @@ from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.dream.dreams import open_dreaming
 from dreamkeep.verbs.dream.pages import publish_pages, take_in_edits
 from dreamkeep.verbs.memory.tasks import task_show
-from dreamkeep.verbs.recall.similarity import compare_meaning
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -81,7 +79,7 @@ def note_add(context: KeepContext, text: str, *, kind: str = "preference", proje
     from dreamkeep.dream.consolidate import statements
 
     words = redacted(" ".join(text.split()))
-    return _add_note(context, lambda now: statements.by_user(words, kind, project, now))
+    return _add_note(context, lambda now: statements.user_insight(words, kind, project, now))
 
 
 def note_suggest(
@@ -107,7 +105,7 @@ def note_suggest(
     typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
     author = USER if typed else AGENT
     return _add_note(
-        context, lambda now: statements.by_agent(kind, words, where, now=now, author=author, longest=statements.LONGEST_NOTE)
+        context, lambda now: statements.agent_insight(kind, words, where, now=now, author=author, longest=statements.LONGEST_NOTE)
     )
 
 
@@ -163,7 +161,11 @@ def add_insight(
     where = _find_ground(context, session, quote or "") if session else statements.Ground(project or "")
     if task:
         where = where._replace(task=task_show(context, task)["id"])
-    said, done = _record_insight(context, lambda now: statements.by_agent(type, words, where, now=now, author=author), keep=False)
+
+    def state(now: str) -> Insight:
+        return statements.agent_insight(type, words, where, now=now, author=author)
+
+    said, done = _record_insight(context, state, keep=False)
     memory = context.load_memory("notes", "insights")
     note = memory.notes.get(done.note)
     return {
@@ -181,7 +183,7 @@ def _find_ground(context: KeepContext, session: str, quote: str) -> Ground:
     summary, messages = context.ask(lambda store: (store.session(id), store.messages(id)))
     if summary is None:
         raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
-    return statements.ground(summary, messages, quote, redacted)
+    return statements.find_ground(summary, messages, quote, redacted)
 
 
 @contextmanager
@@ -213,9 +215,9 @@ def _record_insight(context: KeepContext, say: Callable[[str], Insight], *, keep
             if memory.insights[said.id].run:
                 # A dream has found it, too. As a statement it stays even if that run is undone.
                 context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
-            return said, statements.repeat_statement(memory, said)
-        said = statements.as_newest(memory, said, now)
-        done = statements.concluded(memory, said, now, keep=keep, similar=partial(compare_meaning, context))
+            return said, statements.find_repeated(memory, said)
+        said = statements.date_as_newest(memory, said, now)
+        done = statements.conclude(memory, said, now, keep=keep)
         events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
         context.journals().append("", [Event(context.ids.new(), kind, now, body) for kind, body in events])
     dead = context.ask(lambda store: store.tombstones())
@@ -290,7 +292,7 @@ def change_note(context: KeepContext, note: str, act: str, text: str, why: str) 
     kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
     check_state(found, act)
     now = rfc3339(context.host.now())
-    at = statements.hand_at(memory, found, text or found.text, now, now)
+    at = statements.date_edit(memory, found, text or found.text, now, now)
     if act in kinds:
         body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
         event = Event(context.ids.new(), kinds[act], at, body)
@@ -317,7 +319,7 @@ def _confirm_note(context: KeepContext, memory: Memory, found: Note, why: str, a
     from dreamkeep.memory.insight import CONFIRMED
     from dreamkeep.memory.note import ACTIVE
 
-    said = None if found.state == ACTIVE else statements.by_user(found.text, found.kind, found.project, at)
+    said = None if found.state == ACTIVE else statements.user_insight(found.text, found.kind, found.project, at)
     *others, last = [*found.insights, *([said.id] if said else [])]
     bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
     bodies += [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED]
@@ -329,7 +331,7 @@ def _confirm_note(context: KeepContext, memory: Memory, found: Note, why: str, a
         for event in events:
             memory.apply(event)
         now = rfc3339(context.host.now())
-        follows = statements.concluded(memory, said, now, keep=False, similar=partial(compare_meaning, context)).decisions
+        follows = statements.conclude(memory, said, now, keep=False).decisions
         events += [Event(context.ids.new(), one.kind, at, one.body) for one in follows]
     context.journals().append("", events)
 
@@ -357,8 +359,8 @@ def _add_consequences(context: KeepContext, event: Event, note: str, before: Seq
     memory = context.load_memory()
     for one in (*before, event):
         memory.apply(one)
-    conclude = statements.edited if event.kind == Kind.NOTE_EDITED else statements.unpinned
-    follows = conclude(memory, note, rfc3339(context.host.now()), similar=partial(compare_meaning, context))
+    conclude = statements.conclude_edit if event.kind == Kind.NOTE_EDITED else statements.conclude_unpin
+    follows = conclude(memory, note, rfc3339(context.host.now()))
     return [event, *(Event(context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
 
@@ -370,7 +372,7 @@ def _find_consequences(context: KeepContext, found: Note, events: Sequence[Event
     for event in events:
         after.apply(event)
     said = [before.insights[one] for one in found.insights if one in before.insights]
-    follows = thought_over(before, after, found.insights, said, rfc3339(context.host.now()), partial(compare_meaning, context))
+    follows = thought_over(before, after, found.insights, said, rfc3339(context.host.now()))
     return [Event(context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
 

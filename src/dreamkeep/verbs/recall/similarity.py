@@ -1,4 +1,4 @@
-"""Similarity of texts by meaning, if an embedder is installed. Search, packs and dreams use it."""
+"""Vectors of texts, if an embedder is installed. Search and packs use them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,3 @@ def open_meaning(context: KeepContext, store: Store) -> Meaning | None:
     except (Busy, NotDurable):
         pass  # another process does it, or there is no room: texts without a vector are found by their words
     return Meaning(embedder, context.once(Nearest, Nearest))
-
-
-def compare_meaning(context: KeepContext, one: str, other: str) -> float:
-    """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
-    embedder = context.find_embedder()
-    if embedder is None:
-        return 0.0
-    first, second = embedder.embed([one, other])
-    return float(first @ second)

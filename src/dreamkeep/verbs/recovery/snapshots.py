@@ -108,10 +108,10 @@ def _open_placing(context: KeepContext) -> Callable[[str, Mapping[str, Any]], Ma
     """Of a quote of a session: with the place where its words stand here."""
     from functools import lru_cache
 
-    from dreamkeep.dream.consolidate.statements import standing
+    from dreamkeep.dream.consolidate.statements import locate_quote
 
     @lru_cache(8)
     def messages(session: str) -> list[Message]:
         return context.ask(lambda store: store.messages(session))
 
-    return lambda session, quote: standing(quote, messages(session))
+    return lambda session, quote: locate_quote(quote, messages(session))
