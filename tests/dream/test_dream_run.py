@@ -19,7 +19,7 @@ from dreamkeep.dream.backends.api import Answer, Given, Proposal, TurnGiven, Usa
 from dreamkeep.dream.parts import Parts
 from dreamkeep.dream.run import LOCK, Dreaming
 from dreamkeep.dream.schedule import Settings
-from dreamkeep.errors import NotDurable
+from dreamkeep.errors import NotDurable, OverBudget
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
@@ -45,6 +45,19 @@ class Prompts:
         said = [m for turn in given.turns if not turn.known for m in turn.messages if m.role == "user"]
         found = [Proposal("constraint", m.text, m.seq, m.text) for m in said]
         return Answer([*found, *found, Proposal("nonsense", "x", "1", "x")], Usage(calls=1))
+
+
+class Frugal(Prompts):
+    """Its budget allows so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def backfill(self, given: Given) -> Answer:
+        if len(self.given) >= self.calls:
+            raise OverBudget("the budget is used up", where="here", next="Raise it.")
+        return super().backfill(given)
 
 
 def one_note_each(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -208,8 +221,7 @@ def test_a_limit_or_a_budget_leaves_the_rest_for_the_next_run(tmp_path: Path) ->
     filled(tmp_path / "k", sessions=4)
     with Keep.open(tmp_path / "k") as keep:
         assert dreaming(keep).run(parts(Prompts()), limit=1)["considered"] == 1
-        spent = lambda used: "the budget of 2 calls is used up" if used.calls >= 2 else ""  # noqa: E731
-        made = dreaming(keep).run(parts(Prompts(), spent=spent))
+        made = dreaming(keep).run(parts(Frugal(calls=2)))
         assert (made["status"], made["processed"], made["failed"]) == ("partial", 1, 0)
         assert [one["status"] for one in made["sessions"]] == ["completed", "pending", "pending"]
         assert {one.attempts for one in memory(keep).dreamed.values()} == {0}

@@ -1,4 +1,4 @@
-"""What a run is made of, by the settings: which backend, how sessions are cut, what is redacted, how notes are made."""
+"""Makes the parts of a run from the settings: the backend, how sessions are cut, what is redacted, how notes are made."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ RULES = "rules"
 NAMES = (RULES, "openai", "anthropic", "command")
 
 
-#: A whole session, unless it is huge: words that an agent said long before are known again where the user pastes them.
+#: Enough for most whole sessions: so words that an agent said long before are recognised where the user pastes them.
 _RULES_TOKENS = 400_000
 
 
 def named(backend: Any, config: Config) -> str:
-    """`backend`: a name, None for what the settings say, or anything with `backfill`. Loads nothing that is dear."""
+    """`backend`: a name, None for what the settings say, or anything with `backfill`. Loads nothing expensive."""
     if hasattr(backend, "backfill"):
         return str(getattr(backend, "name", type(backend).__name__))
     name = config["dream.backend"] if backend is None else backend
     if name not in NAMES:
-        # Never another one in its place: that would send sessions to somebody who was not asked for.
+        # No fallback: that would send sessions to a backend that nobody asked for.
         raise BadUsage(f"unknown backend {name!r}", where="--backend", next=f"Use one of {', '.join(NAMES)}.")
     return str(name)
 
@@ -50,8 +50,8 @@ def assemble(
     known: Known = lambda folder: (),
     spent_today: Callable[[], Usage] = Usage,
 ) -> Parts:
-    """`folder`: where a command works, if the backend is one.
-    `known`: what the user's own files say to whoever works in a folder. `spent_today`: what runs of the last 24 hours spent."""
+    """`folder`: where a command works, if the backend is one. `known`: what the user's own files say to whoever works in a
+    folder. `spent_today`: what runs of the last 24 hours spent."""
     from dreamkeep.dream.backends.chunks import clean_chunks
     from dreamkeep.dream.consolidate.consolidate import Consolidating, loss, lost
 
@@ -59,7 +59,7 @@ def assemble(
     if not hasattr(backend, "backfill") and named(backend, config) == RULES:
         from dreamkeep.dream.backends.rules.rules import Rules
 
-        # Also the rules get no secret, though they stay here: what only another message betrays would get into a note.
+        # The rules get no secrets either, though they are local: one that only another message betrays would get into a note.
         rules, size = Rules(redacted), _RULES_TOKENS
         return Parts(rules, consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=size, trusted=True, known=known)
     if hasattr(backend, "backfill"):
@@ -68,7 +68,7 @@ def assemble(
 
 
 def assemble_for(model: Asks, known: Known = lambda folder: ()) -> Parts:
-    """For whoever answers requests: a model, a folder of files, the agent at hand."""
+    """For a model that answers requests, or what stands for one: a folder of files, the agent at hand."""
     from dreamkeep.dream.backends.chunks import clean_chunks
     from dreamkeep.dream.consolidate.consolidate import Consolidating, loss, lost
 
@@ -83,7 +83,7 @@ def _consolidate(planning: Consolidating) -> Consolidate:
 
 
 class Nobody:
-    """Stands where no backend is asked for proposals."""
+    """The backend where sessions are read by requests: it proposes nothing."""
 
     def backfill(self, given: Given) -> Answer:
         return Answer()

@@ -1,7 +1,7 @@
-"""Sessions that nobody closed: those that have been quiet for long are ended, so that a dream may read them.
+"""Closes sessions that have been quiet for long, so that a dream may read them.
 
-Never a suspended one, never one that somebody works on. One that can't be ended is told and stops nothing. What was ended is
-what is recorded: completion is journaled for every session that ended, also for those whose record was lost on the way.
+A suspended session is never closed, nor one that somebody works on. One that can't be closed is reported and stops nothing.
+Completion is journaled for every session that ended, also where an earlier record of it was lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ClosedSessions(NamedTuple):
 
 
 def stale(sessions: Iterable[Summary], busy: Iterable[str], *, now: str, hours: float) -> list[str]:
-    """Quiet for that long, oldest first. `busy`: sessions in which somebody works. A time that can't be read is no proof."""
+    """Sessions that were quiet for `hours`. `busy`: somebody works in these. A time that can't be read proves nothing."""
     working = set(busy)
     return sorted(
         (one.id for one in sessions if one.state == ACTIVE and one.id not in working and _is_quiet(one.last_at, now, hours)),
@@ -36,7 +36,7 @@ def _is_quiet(last: str | None, now: str, hours: float) -> bool:
 
 
 def working(unsettled: Iterable[tuple[str, TurnView]], alive: Callable[[str], bool]) -> list[str]:
-    """Sessions with a turn whose owner lives."""
+    """Sessions with a turn whose owner is alive."""
     return [session for session, turn in unsettled if turn.owner and alive(turn.owner)]
 
 

@@ -1,8 +1,8 @@
-"""Which sessions somebody is reading right now, outside of a run: exported for a batch, or handed to the agent at hand.
+"""Leases of sessions that are being read outside of a run: exported for a batch, or handed to the agent at hand.
 
-A lease ends by itself, so nobody who went away holds a session for ever. The file is a convenience, no truth: without it two may
-read the same session, and the guard against doubles keeps one result. Whoever chooses sessions and takes them holds the dream's
-lock; the file has a lock of its own.
+A lease expires, so an abandoned export does not hold a session for ever. The file may be lost: then two may read the same
+session, and the guard against duplicates keeps one result. Whoever chooses sessions and takes leases holds the dream's lock; the
+file has a lock of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Leases:
         return frozenset(by for by, until in self._all().values() if until > now)
 
     def take(self, sessions: Iterable[str], by: str, seconds: int) -> None:
-        """`by` holds these from now on, and no others."""
+        """`by` holds exactly these from now on."""
         with exclusive_lock(self._host, f"{self._root}/{_LOCK}", wait_s=_WAIT_S):
             until = self._host.now() + seconds * 1_000_000_000
             others = {session: lease for session, lease in self._all().items() if lease[0] != by}
@@ -48,12 +48,12 @@ class Leases:
         path = f"{self._root}/{_FILE}"
         try:
             found = self._host.stat(path)
-            told = json.loads(read_file(self._host, path)) if found and 0 < found.size <= _LARGEST else {}
+            leases = json.loads(read_file(self._host, path)) if found and 0 < found.size <= _LARGEST else {}
         except (OSError, ValueError, RecursionError):
-            return {}  # a lease that can't be read is none
-        if not isinstance(told, dict):
+            return {}  # a lease that can't be read does not count
+        if not isinstance(leases, dict):
             return {}
-        return {session: (str(one[0]), int(one[1])) for session, one in told.items() if _is_lease(one)}
+        return {session: (str(one[0]), int(one[1])) for session, one in leases.items() if _is_lease(one)}
 
     def _write(self, leases: dict[str, tuple[str, int]]) -> None:
         now = self._host.now()

@@ -32,8 +32,6 @@ class Parts(NamedTuple):
     loss: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], float]
     #: The active notes that they would remove.
     lost: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], Sequence[str]] = lambda memory, decisions: ()
-    #: Why the budget is used up, given what was used so far; "" while it is not.
-    spent: Callable[[Usage], str] = lambda used: ""
     #: About so many tokens go to the backend at a time, if that is not what the settings say.
     chunk_tokens: int | None = None
     #: The backend is our own, so what it says of who said something is believed.

@@ -132,7 +132,6 @@ class SessionRun:
 
     def _read_sessions(self, scope: Scope) -> None:
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
-            self._state.stop_reason = self._state.stop_reason or self._parts.spent(self._used)
             stop = self._state.stop_reason
             try:
                 done = self._put_off(one, stop) if stop else self._read_session(one, scope.sessions[n:])

@@ -1,10 +1,11 @@
-"""After a run was undone: what it had settled is thought over again, by what is left. Pure.
+"""After a run was undone: what it had decided is decided again, by what is left. Pure.
 
-A later run that said the same had nothing to settle any more: X was superseded by Y already. Without the first run both would
-stand there. Or it settled against itself: what it heard was overruled by Y, or taken back by it, and with Y gone it holds. Such a
-word may have no note, and none that names the first run: so all that the first run's words touched is thought over, too, and
-what was judged by them: confirmed with them, or old beside them.
-What follows now follows from what that later run heard, so it is that run's: should it be undone, too, so is this.
+A later run that said the same had nothing to decide any more: X was superseded by Y already. Without the first run both would be
+active. Or what the later run found was overruled or taken back by Y, and holds now that Y is gone. It may have no note, and none
+that names the first run. So everything that the first run's insights touched is decided again, too, and what was confirmed or
+expired because of them.
+
+What follows now rests on what the later run found, so it counts as that run's: if that is undone, too, so is this.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from dreamkeep.memory.note import Note
 
 
 def rethought(before: Memory, after: Memory, run: str, now: str) -> list[Decision]:
-    """`before`, `after`: what was remembered with that run, and without it."""
+    """`before`, `after`: what is remembered with that run, and without it."""
     settled = [id for one in before.notes.values() if _has_part_in(before, one, run) for id in one.insights]
     said = [one for one in before.insights.values() if one.run == run]
     return thought_over(before, after, settled, said, now)
 
 
 def thought_over(before: Memory, after: Memory, settled: Iterable[str], said: Sequence[Insight], now: str) -> list[Decision]:
-    """What follows where these insights (`said`) do not count any more. `settled`: others that are to be looked at."""
+    """What follows when these insights (`said`) do not count any more. `settled`: ids of others that are decided again."""
     judged = [id for id, one in after.insights.items() if id in before.insights and before.insights[id].state != one.state]
     touched = dict.fromkeys((*settled, *judged, *(one.id for one in near(before, said, now=now))))
     left = [after.insights[id] for id in touched if id in after.insights]
@@ -48,6 +49,6 @@ def _has_part_in(memory: Memory, one: Note, run: str) -> bool:
 
 
 def _whose(insights: Iterable[Insight]) -> str:
-    """The run that heard the last word; of what was told outright, that word itself."""
+    """The run that found the last of them; of what somebody stated outright, that insight itself."""
     last = max(insights, key=lambda one: (fact_index.seconds_of(one), one.id), default=None)
     return "" if last is None else last.run or last.id

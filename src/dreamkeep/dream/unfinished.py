@@ -1,7 +1,7 @@
-"""What a session that goes on has said so far, as a dream would find it now; nothing is written.
+"""The notes that a session in progress would give, as a dream would find them now; nothing is written.
 
-For who needs it before the session ends: an agent that compacts its context loses constraints, decisions and open ends that no
-dream has read yet. Always by the rules: an answer is wanted in a second, and nothing may leave this machine for it.
+An agent that compacts its context needs them before the session ends: else it loses constraints, decisions and open ends that no
+dream has read yet. Only the rules are asked: the answer is needed within a second, and nothing may leave this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _NO_END = 1 << 62
 def notes_of(
     summary: Summary, turns: Sequence[TurnView], messages: Sequence[Message], memory: Memory, parts: Parts, now: str
 ) -> list[Note]:
-    """The active notes that rest on this session, with those that its new words would make. What a user took back stays so."""
+    """The active notes that rest on this session, with those that its new words would make. What a user took back stays that
+    way."""
     found = _insights(summary, turns, messages, parts)
     new = [one for one in found if one.id not in memory.insights]
     after = memory.copy()

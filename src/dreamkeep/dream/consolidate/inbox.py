@@ -1,6 +1,6 @@
-"""The inbox: suggested notes that wait for the user. Which of them end, and which notes of earlier versions go there. Pure.
+"""The inbox: suggested notes that wait for the user. Decides which of them end, and which old notes go there. Pure.
 
-    suggested ─► accepted or rejected by the user | expired after 60 days | superseded: an active note says it by now
+    suggested ─► accepted or rejected by the user | expired after 60 days | superseded: an active note says the same now
 
 A suggestion is on no page and in no pack. Earlier versions had no inbox: their rules made notes of mere guesses. Those notes are
 shelved once, by a run of its own that can be undone (`old_insights`).
@@ -21,16 +21,16 @@ from dreamkeep.memory.insight import REJECTED, Insight
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 
-#: So long a suggestion waits after it was last made.
+#: A suggestion waits for so many days after it was last made.
 EXPIRE_DAYS = 60
-#: Why a note of an earlier version waits.
+#: The reason why a note of an earlier version waits.
 OLD = "an earlier version kept it without asking; accept it if it is true"
 _EXPIRED = f"nobody accepted it in {EXPIRE_DAYS} days"
 _SAID = "an active note says it"
 
 
 def end_suggestions(memory: Memory, now: str, run: str) -> list[Decision]:
-    """Those that waited too long, and those that an active note says by now."""
+    """Ends suggestions that waited too long, and those for which an active note says the same now."""
     active = {_meaning(one): one.id for one in memory.notes.values() if one.state == note.ACTIVE}
     found: list[Decision] = []
     for one in suggestions(memory.notes.values()):
@@ -53,13 +53,13 @@ def suggested_at(one: Note) -> str:
 
 
 def expires_at(one: Note) -> str | None:
-    """None where nobody can tell when it was made."""
+    """None where its time can't be read."""
     at = _moment(suggested_at(one))
     return (at + timedelta(days=EXPIRE_DAYS)).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
 
 
 def why_waiting(one: Note, insights: Mapping[str, Insight]) -> str:
-    """What the last insight says of it, else what the note's history does."""
+    """The reason of its last insight that has one, else of the last step of its history."""
     told = [insights[id].why for id in one.insights if id in insights and insights[id].why]
     steps = [step.why for step in one.history if step.why]
     return (told or steps or [""])[-1]
@@ -85,7 +85,7 @@ def _meaning(one: Note) -> tuple[str, str, object]:
 
 
 def _is_over(one: Note, now: str) -> bool:
-    """A time that can't be read ends nothing."""
+    """False for a time that can't be read."""
     at, today = _moment(suggested_at(one)), _moment(now)
     return at is not None and today is not None and today - at > timedelta(days=EXPIRE_DAYS)
 
@@ -101,15 +101,15 @@ def _moment(at: str) -> datetime | None:
 
 
 def is_due(runs: Iterable[DreamRun]) -> bool:
-    """Earlier versions dreamed here, and none that has an inbox."""
+    """Whether earlier versions dreamed here, and no version with an inbox did."""
     # A run whose beginning was lost with a power cut says nothing of its version.
     begun = [one for one in runs if one.trigger]
     return bool(begun) and not any(one.shelves for one in begun)
 
 
 def old_insights(memory: Memory) -> list[str]:
-    """What the rules of earlier versions found, but for what a hand is on: a note that somebody pinned, edited, confirmed or said
-    keeps what it rests on."""
+    """What the rules of earlier versions found, except what active notes rest on that the user pinned, edited, confirmed or
+    stated."""
     kept = {id for one in memory.notes.values() if one.state == note.ACTIVE and not _is_old(one, memory) for id in one.insights}
     return sorted(one.id for one in memory.insights.values() if _by_rules(one) and one.id not in kept)
 

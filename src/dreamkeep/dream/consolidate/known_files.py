@@ -1,9 +1,9 @@
-"""What the user's own files for agents say: CLAUDE.md, AGENTS.md, GEMINI.md, and the agents' memory folders. It is known already,
-so it is not learned again; where something new contradicts it, the inbox asks. Each agent names its files (`Agent`).
+"""What the user's own files for agents say: CLAUDE.md, AGENTS.md, GEMINI.md, and the agents' memory folders. It is not learned
+again; what contradicts it waits in the inbox. Each agent names its files (`Agent`).
 
     a session's folder ─► files (read, never written) ─► statements, each with its line ─► the nearest to a note
 
-Files are read through `host`, and only so much of each. What stands in our own region of a file is ours, and no statement of it.
+Only the first 256 KiB of a file are read. Our own region of a file is no statement of the user's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dreamkeep.host import Host
 from dreamkeep.memory import alike, page
 from dreamkeep.secrets.redact import redact
 
+"""What the user's own files for agents say: CLAUDE.md, AGENTS.md, GEMINI.md, and the agents' memory folders. It is not learned
+again; what contradicts it waits in the inbox. Each agent names its files (`Agent`).
 #: How far up from a session's folder we look for the top of its repository.
 _HIGHEST = 32
 _MOST_BYTES, _MOST_FILES, _MOST_STATEMENTS, _LONGEST = 256 << 10, 64, 2000, 2000
@@ -36,7 +38,7 @@ class Statement(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a request shows it: one word."""
+        """The name under which a request shows it: one word."""
         return f"file:{_UNSAFE.sub('_', self.place)}"
 
 
@@ -61,7 +63,7 @@ def statements(file: str, text: str) -> list[Statement]:
 
 
 def _blanked(text: str) -> str:
-    """Without comments and our region, every line where it was. A fence that is broken hides all behind it."""
+    """Comments and our region are blanked, and every line stays where it was. Behind a broken fence everything is left out."""
     parsed = page.parse(text)
     if parsed.problem:
         text = text[: text.find("dreamkeep:begin")].rpartition("\n")[0]
@@ -90,12 +92,12 @@ def find_contradiction(text: str, known: Sequence[Statement]) -> tuple[Statement
 
 
 def _says(statement: str, text: str) -> bool:
-    """For certain: what is only near it, a model is asked about."""
+    """Only where it is certain: a model is asked about statements that are merely near."""
     return alike.key(statement) == alike.key(text) or alike.fuller(statement, text) or alike.near(statement, text)
 
 
 def contradicts_file(one: Statement) -> str:
-    """Why a note waits."""
+    """The reason why a note waits in the inbox."""
     return f"{one.place} says otherwise: “{one.text[:200]}”"
 
 
@@ -153,7 +155,7 @@ class KnownFiles:
         return [(f"memory/{name}", f"{folder}/{name}") for name in names if name.endswith(".md")][:_MOST_FILES]
 
     def _statements(self, name: str, path: str) -> list[Statement]:
-        """None of a file that is not there or can't be read: then nothing is known from it. No secret goes further."""
+        """None of a file that isn't there or can't be read. Secrets are redacted."""
         try:
             at = self._host.stat(path)
             if at is None or not at.is_file:

@@ -1,4 +1,4 @@
-"""At which commit the working copy is that holds a file, by git's files: to tell another branch's older file from a user's hand.
+"""The commit at which a file's working copy is, from git's files: tells another branch's older file from an edit by hand.
 
 .git/HEAD      `ref: refs/heads/main`, or a commit
 .git/refs/…    the branch's commit; packed away, it is a line of `packed-refs`. refs/stash: what was stashed last
@@ -15,7 +15,7 @@ _LARGEST = 4 << 20
 
 
 def head_of(host: Host, path: str) -> str:
-    """A short text that is another one after a checkout, a pull, a commit or a stash; "" where there is no repository that we may
+    """A short text that changes with a checkout, a pull, a commit or a stash; "" where there is no repository that can be
     read."""
     try:
         folder = _git_folder(host, os.path.dirname(host.real_path(path)))

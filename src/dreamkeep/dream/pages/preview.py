@@ -1,4 +1,4 @@
-"""What a run would make of the pages, line by line, and which it would leave alone, and why. Writes nothing."""
+"""How a run would change the pages, line by line, and which it would leave alone and why. Writes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dreamkeep.memory.page import PageBudget, is_in_keep
 
 
 class Previewed(NamedTuple):
-    """`diff`: line by line. `edits`: hand edits that would be taken in first; what follows from them is not told here."""
+    """`edits`: how many edits by hand would be journaled first; what follows from them is not shown."""
 
     project: str
     path: str
@@ -28,7 +28,7 @@ class Previewed(NamedTuple):
 def previewed(
     host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: PageBudget
 ) -> list[Previewed]:
-    """Pages that would be other ones by what is remembered after a run. `changed`: projects whose notes would be."""
+    """Pages that would change by what is remembered after a run. `changed`: projects whose notes would change."""
     known = {(str(one["project"]), page.locate(root, str(one["path"]))): one for one in before.pages.values()}
     active = {one.project for memory in (before, after) for one in memory.notes.values() if one.state == ACTIVE}
     places = {*known, *((one, place(root, one, target)) for one in active if one)}
@@ -40,7 +40,7 @@ def previewed(
 def _preview(
     host: Host, root: str, after: Memory, project: str, path: str, last: Mapping[str, Any] | None, budget: PageBudget
 ) -> Previewed | None:
-    """None: it stays as it is. One that can't be read is told, and hides no other."""
+    """None: it stays as it is. One that can't be read is reported, and hides no other."""
     try:
         at = host.stat(path)
         data = read_file(host, path) if at is not None and at.is_file else b""

@@ -1,4 +1,4 @@
-"""A note goes into a file of the user's own (`note promote`): as a list item at its end, outside of our region. Every byte that
+"""Writes a note into a file of the user's own (`note promote`): as a list item at its end, outside of our region. Every byte that
 was there stays. The file is replaced as a whole, and only if it is still what was read."""
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def put_into(host: Host, root: str, path: str, note: str) -> Promoted:
 
 
 def line_of(host: Host, path: str, note: str) -> int:
-    """In which line of the file it stands now; 0 for none."""
+    """The number of the line that says the note now; 0 for none."""
     return _line_of(read_file(host, path).decode("utf-8", "surrogateescape"), note)
 
 
 def with_item(text: str, words: str) -> str:
-    """The text with a list item behind all that is there: right behind another item, else after an empty line."""
+    """The text with a list item at its end: right behind another item, else after an empty line."""
     end = page.line_end(text)
     last = text.rstrip("\r\n").rpartition("\n")[2]
     gap = "" if not text or text.endswith("\n") else end
@@ -56,7 +56,7 @@ def with_item(text: str, words: str) -> str:
 
 
 def _line_of(text: str, words: str) -> int:
-    """Where a file says exactly that; 0 for nowhere."""
+    """The line in which a text says exactly that; 0 for none."""
     found = [one.place for one in statements("", text) if normalise(one.text) == normalise(words)]
     return int(found[-1].rpartition(":")[2]) if found else 0
 

@@ -1,15 +1,16 @@
-"""Pages to disk: what a user changed in the region is journaled first, then the region is written anew; nothing else is touched.
+"""Writes pages: what a user changed in the region is journaled first, then the region is written anew; nothing else is touched.
 
     read the file ─► edited by hand? journal that ─► render ─► journal what will be there ─► still as it was read? replace it
                                                                                              └─ no: begin again
 
-What will be published is journaled before it is: so whoever reads the file knows for certain what in it is ours, also after a
-crash between the two, or where it may not be written: the file has the region of the last publication, or of one before it, back
-to the last that is known to have been written. A line that one of these had not is not missing.
+A page is journaled before it is written. So it is always known what in a file is ours, also after a crash between the two, or
+where the file can't be written: it has the region of the last publication, or of an earlier one, back to the last that is known
+to have been written. A line that one of these did not have was not deleted by the user.
 
-One process at a time (`LOCK`), and what is remembered is read under it: else what another one has just published would look like
-a hand's work. A page in the keep is named from there, so that a copy of a keep never writes into the other's. A file elsewhere is
-ours only as long as it has our region: gone or taken out, it is left alone until it is asked for again.
+One process works at a time (`LOCK`) and reads what is remembered under the lock: else a page that another process has just
+published would look edited. A page in the keep is named relative to it, so a copy of a keep never writes into the original. A
+file elsewhere is ours only while it has our region: without it, the file is left alone until the user asks for a page there
+again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FILE_MODE = 0o644
 
 
 class Published(NamedTuple):
-    """`edits`: how many hand edits were taken in. `problem`: why nothing was written."""
+    """`edits`: how many edits by hand were journaled. `problem`: why nothing was written."""
 
     project: str
     path: str
@@ -59,13 +60,14 @@ def lock_pages(host: Host, root: str) -> AbstractContextManager[None]:
 
 
 def look(memory: Memory, project: str, budget: PageBudget) -> str:
-    """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
+    """A digest that changes when a page would be made of other notes or with other settings."""
     return page_digest(memory.page_fingerprint(project), repr(tuple(budget)), str(page.LOOK))[:16]
 
 
 def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBudget) -> list[tuple[str, str]]:
-    """(project, path) of pages that are not as they were published, or not of what is remembered now, in the order in which they
-    were saved: of two words by hand the later one holds. By digests, for mostly nothing is; so nobody loads notes for it."""
+    """(project, path) of pages that are not as they were published, or not made of what is remembered now, in the order in which
+    they were saved: of two edits by hand the later one holds. Digests are compared, so that no notes are loaded where nothing
+    changed, which is the usual case."""
     everywhere = bool(memory.marks.get("", {}).get("active"))
     wanted = [one for one in sorted(memory.marks) if one and (everywhere or memory.marks[one]["active"])]
     named = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
@@ -82,18 +84,18 @@ def _saved(host: Host, path: str) -> int:
     try:
         seen = host.stat(path)
     except OSError:
-        return 0  # whoever publishes it tells
+        return 0  # publishing it reports the problem
     return seen.mtime_ns if seen else 0
 
 
 def touched(host: Host, root: str, memory: Memory) -> bool:
-    """Whether a page is not as it was published: a hand was there, perhaps."""
+    """Whether a page is not as it was published: perhaps it was edited by hand."""
     known = [(one, page.locate(root, str(one["path"]))) for one in memory.pages.values()]
     return any(path and _differs(host, path, one, lambda one=one: str(one.get("of"))) for one, path in known)  # type: ignore[misc]
 
 
 def stamps(host: Host, paths: Iterable[str]) -> dict[str, int]:
-    """By what one sees from outside, and cheaply, that nobody has saved a page since."""
+    """The time at which each page was saved: a cheap way to see that nobody has saved it since."""
     return {path: _saved(host, path) for path in paths}
 
 
@@ -102,15 +104,15 @@ def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[
     try:
         data = read_file(host, path)
     except OSError:
-        return not elsewhere  # a file elsewhere that is gone: the user's business
+        return not elsewhere  # a file elsewhere was removed by the user, and stays removed
     if elsewhere and b"dreamkeep:begin" not in data:
         return False
     return sha256(data).hexdigest() != published.get("digest") or published.get("of") != of() or not published.get("written")
 
 
 def still_holding(host: Host, root: str, memory: Memory) -> list[str]:
-    """Files that may have lines of a session that was deleted: what was published there is erased, and nothing was written over
-    it since. What somebody took the region out of, and our lines, is the user's."""
+    """Files that may still have lines of a deleted session: the record of what was published there is erased, and nothing was
+    written over it since. A file without our region and our lines is the user's own."""
     erased = [page.locate(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
     return sorted({path for path in erased if path and _may_hold(host, path, memory)})
 
@@ -119,7 +121,7 @@ def _may_hold(host: Host, path: str, memory: Memory) -> bool:
     try:
         data = read_file(host, path) if host.stat(path) is not None else b""
     except OSError:
-        return True  # nobody can tell
+        return True  # it can't be read, so it may
     text = data.decode("utf-8", "surrogateescape")
     found = page.parse(text)
     return not is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
@@ -137,9 +139,9 @@ class HandEdits(NamedTuple):
 
 
 def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> HandEdits:
-    """What a hand did inside, against all that the file may rest on. Where another branch was checked out, or changes were
-    stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
-    here. Without that, who took out the lines that we wrote last has deleted them."""
+    """What a user did inside the region, compared with every version that may have been in the file. After a checkout of another
+    branch, or a stash, that may be any version that we wrote there: exactly that one, or the one from which the fewest edits lead
+    here. Otherwise the user deleted those lines of the last version that are missing."""
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
     if moved and page_edits.is_our_version(last, region):
         return HandEdits([], "")
@@ -152,8 +154,8 @@ def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: s
 
 
 def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits.PageVersion]:
-    """All that was published there, oldest first, also by another name of the file; but for what was erased since. The journal is
-    gone through for it: mostly nobody asks."""
+    """All that was published there, oldest first, also under another name of the file, except what was erased since. This reads
+    the whole journal, but is rarely needed."""
     from dreamkeep.journal.places import KEEP
     from dreamkeep.journal.scan import read_events
 
@@ -176,11 +178,11 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits
 
 
 def unfit(data: bytes, found: page.ParsedPage) -> str:
-    """Why a file with these bytes is left alone as it is; "" for none."""
+    """Why a file with these bytes is left alone; "" where it isn't."""
     return found.problem if is_text(data) else "it is not UTF-8 text; save it as UTF-8, or name another file"
 
 
-#: Of a file in which somebody else's region stands, and of one that is full.
+#: Problems of a file that has another keep's region, and of one that is full.
 FOREIGN = "another keep also writes to it; `dreamkeep page --write` takes it over"
 NO_ROOM = "its other content leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
 
@@ -205,7 +207,8 @@ class Publishing:
         self._budget = budget
 
     def publish(self, project: str, path: str, run: str = "", *, asked: bool = True) -> Published:
-        """Under the lock (`alone`). `asked`: by somebody; else a file elsewhere that has no region of ours is left alone."""
+        """Under the lock (`lock_pages`). `asked`: the user asked for it; else a file elsewhere without our region is left
+        alone."""
         for _ in range(_TRIES):
             done = self._once(project, path, run, asked)
             if done is not None:
@@ -213,7 +216,7 @@ class Publishing:
         raise Busy("the file keeps changing while it is written", where=path, next="Try again when nothing is writing to it.")
 
     def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
-        """None: it changed under our hands."""
+        """None: the file changed meanwhile."""
         before = self._read(path)
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
@@ -244,7 +247,7 @@ class Publishing:
     def _left_alone(
         self, project: str, path: str, before: bytes, found: page.ParsedPage, owner: Mapping[str, Any] | None, asked: bool
     ) -> Published | None:
-        """What is told of a file that is not to be written; None for one that is."""
+        """The result for a file that must not be written; None for one that may."""
         if why := unfit(before, found):
             return Published(project, path, problem=why)
         own = is_in_keep(self._root, path)
@@ -271,7 +274,7 @@ class Publishing:
         before: bytes | None,
         after: bytes,
     ) -> None:
-        """Journals what the page is going to hold, where that is not journaled yet."""
+        """Journals what the page will hold, where that is not journaled yet."""
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
         head = "" if is_in_keep(self._root, path) else head_of(self._host, path)
@@ -287,15 +290,15 @@ class Publishing:
         self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
 
     def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
-        """By what our region in a file elsewhere is told from another keep's, which may know the same notes: the same for as long
-        as the file is ours, so that it is no change. Nobody else writes into the keep."""
+        """The mark that distinguishes our region in a file elsewhere from another keep's, which may know the same notes. It
+        stays the same while the file is ours. Inside the keep there is none: nobody else writes there."""
         if is_in_keep(self._root, path):
             return ""
         known = page.fence_owner(str(owner.get("region", ""))) if owner else ""
         return known or f"k-{self._host.random(4).hex()}"
 
     def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
-        """What is known of the same file by another name, or as another project's page: a file has one owner, the last."""
+        """Records of the same file under another name, or as another project's page: only the last owner of a file counts."""
         if is_in_keep(self._root, path):
             return []
         mine, real = self._key(project, path), self._named(path)
@@ -303,13 +306,14 @@ class Publishing:
         return [one for _, one in elsewhere if self._host.real_path(str(one["path"])) == real]
 
     def _say_written(self, last: Mapping[str, Any] | None, region: str | None) -> None:
-        """Where a crash came between writing and saying so: it is known now, and what comes next is compared with that."""
+        """After a crash between writing the page and journaling that: journal it now, so that edits are compared with it."""
         if last and not last.get("written") and region is not None and region.replace("\r\n", "\n") == last.get("region"):
             where = {"project": last["project"], "path": last["path"]}
             self._journal([self._event(Kind.PAGE_WRITTEN, where)])
 
     def _sweep(self, path: str) -> None:
-        """What one who died here left beside it, perhaps among the user's own files. Under the lock nobody else makes any."""
+        """Removes temporary files that a crash left beside the page, perhaps among the user's own files. Nobody else makes any
+        under the lock."""
         folder, name = os.path.split(self._host.real_path(path))
         if self._host.stat(folder) is None:
             return
@@ -319,7 +323,7 @@ class Publishing:
                 self._host.remove(f"{folder}/{other}")
 
     def _named(self, path: str) -> str:
-        """Elsewhere by what links lead to: one file is one page."""
+        """The name of a page. Elsewhere it is the real path: one file is one page."""
         return path[len(self._root) + 1 :] if is_in_keep(self._root, path) else self._host.real_path(path)
 
     def _key(self, project: str, path: str) -> str:
@@ -334,7 +338,7 @@ class Publishing:
         return read_file(self._host, path)
 
     def _write(self, path: str, before: bytes | None, after: bytes) -> bool:
-        """Old or new, never a mixture; and only if it is still what was read."""
+        """The file is old or new, never a mixture. False, and nothing done, if it is not what was read any more."""
         host = self._host
         real = host.real_path(path)  # a link stays a link
         make_folders(host, os.path.dirname(real) or ".")
@@ -353,7 +357,7 @@ class Publishing:
             return 0
         since = ""
         if last is None or self._is_foreign(last, region):
-            # Another keep's notes are not ours, nor is what is missing of them; but what a user wrote between them goes nowhere.
+            # Another keep's notes are not ours, nor is what is missing of them. But what a user wrote between them is not lost.
             regions = (str(last.get(name, "")) for name in ("region", "before")) if last else ()
             ours = {text for shown in regions for text in page_edits.note_texts(shown)}
             edits = page_edits.unreferenced_lines(region, ours)
@@ -367,8 +371,8 @@ class Publishing:
         return len(found)
 
     def _unknown(self, added: Iterable[PageEdit]) -> list[PageEdit]:
-        """What was ours in that file nobody knows any more, but our lines all name a note. What was taken in before, and could
-        not be written, is not said again."""
+        """Where the record of what we published is erased: our own lines all name a note, so lines without one are the user's.
+        What was journaled before, and could not be written, is not journaled again."""
         found = list(added)
         if not found:
             return []
@@ -376,8 +380,8 @@ class Publishing:
         return [edit for edit in found if page.flatten(edit.text) not in said]
 
     def take_reworded(self, project: str, path: str, session: str) -> None:
-        """Under the lock; of a page that is left alone, before that session is deleted: after it nobody knows any more what was
-        published beside its lines, and so what a hand changed there."""
+        """Under the lock, before that session is deleted; for a page that is left alone. After the deletion it is not known
+        any more what was published beside its lines, and so what a user changed there."""
         last, before = self._memory.pages.get(self._key(project, path)), self._read(path)
         if last is None or "erased" in last or before is None or not self._shows(last, session):
             return
@@ -388,8 +392,9 @@ class Publishing:
             self._take(found, project, self._when(str(last.get("at", "")), path))
 
     def retire(self, path: str) -> str:
-        """Under the lock; a file that is nobody's page any more (`left_over`), when a session was deleted: it may have lines of
-        it. Why it still may, "" where it may not. What a user wrote in its region, and nobody knows yet, is taken in."""
+        """Under the lock, when a session was deleted; for a file that is no project's page any more (`left_over`) and may have
+        lines of that session. Why it still may, "" where it can't. What a user wrote in its region, and is not known yet, is
+        journaled."""
         before = self._read(path) or b""
         text = before.decode("utf-8", "surrogateescape")
         found = page.parse(text)
@@ -406,9 +411,9 @@ class Publishing:
         return any(quote.session == session for one in shown for quote in one.evidence)
 
     def _take(self, found: Sequence[PageEdit], project: str, at: str) -> None:
-        """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
-        anything is concluded from one: two may have changed places. With what follows from it in one append: a crash must not
-        leave a word from which nobody ever concludes anything."""
+        """Journals edits as the user's word, before anything that a run concludes. All edits are applied before anything is
+        concluded from one of them: two lines may have changed places. What follows goes into the same append: a crash must not
+        leave a statement from which nothing is ever concluded."""
         from dreamkeep.dream.consolidate import statements  # mostly no hand was there
 
         put = [edit for edit in found if edit.what != page_edits.ADDED and edit.note is not None]
@@ -429,8 +434,8 @@ class Publishing:
             self._append(events)
 
     def _is_said_anew(self, edit: PageEdit, at: str) -> bool:
-        """Other words for a note that has ended (its line was deleted on another page, something superseded it): nobody would see
-        them in it. Unless a hand ended it later: that is the last word."""
+        """Other words for a note that has ended (its line was deleted on another page, or something superseded it) are a new
+        statement: in the old note nobody would see them. Unless the user ended it later than this edit."""
         was = self._memory.notes[str(edit.note)]
         if edit.what != page_edits.CHANGED or was.state == ACTIVE:
             return False
@@ -438,13 +443,14 @@ class Publishing:
         return ended is None or bool(ended.run) or ended.at <= at
 
     def _is_known(self, edit: PageEdit, at: str) -> bool:
-        """Taken in already, by one who died before he published what he made of it."""
+        """Journaled already, by a process that died before it published the result."""
         was = self._memory.notes[str(edit.note)]
         known = any(step.what == "edited" and step.at >= at for step in was.history)
         return edit.what == page_edits.CHANGED and was.state == ACTIVE and was.text == edit.text and known
 
     def _when(self, since: str, path: str) -> str:
-        """When the file was saved, which may be long ago: what was said since is newer. Never before what it rests on."""
+        """When the file was saved, which may be long ago: what was said since is newer. Never before the version it was made
+        from."""
         seen = self._host.stat(path)
         saved = rfc3339(seen.mtime_ns) if seen else self._now()
         return min(self._now(), max(saved, since))
@@ -453,7 +459,7 @@ class Publishing:
         return last is not None and page_edits.is_foreign(last, region, self._memory.notes)
 
     def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
-        """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
+        """The event of an edit, with all of the note: if a run is undone and the note with it, what the user did to it stays."""
         from dreamkeep.dream.consolidate import statements
 
         at = statements.date_edit(self._memory, was, edit.text or was.text, at, self._now())
@@ -467,7 +473,7 @@ class Publishing:
         from dreamkeep.dream.consolidate import statements
 
         now = self._now()
-        # Said anew each time: a line that was deleted and is written again is meant.
+        # A new insight each time: a user who writes a deleted line again means it.
         id = insight_id(f"{path_of(project)} {now}", kind, text)
         said = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
         said = statements.date_as_newest(self._memory, said, now)
@@ -492,7 +498,7 @@ class Publishing:
 
 
 def replace_unchanged(host: Host, path: str, before: bytes, after: bytes) -> bool:
-    """Old or new, never a mixture; False, and nothing done, where the file is not what was read any more."""
+    """The file is old or new, never a mixture. False, and nothing done, where it is not what was read any more."""
     temp = f"{path}.{host.random(8).hex()}.tmp"
     if not publish_file(host, temp, after):
         return False
@@ -521,5 +527,5 @@ def _redacted(edit: PageEdit) -> PageEdit:
 
 
 def path_of(project: str) -> str:
-    """In an insight's identity: said on a page, not in a session."""
+    """Stands for the session in the id of an insight that was stated on a page."""
     return f"page:{project}"

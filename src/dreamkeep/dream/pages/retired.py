@@ -1,4 +1,4 @@
-"""Pages in the keep that are nobody's any more: their project was given another name. Where a page lies, and how one goes."""
+"""Pages in the keep whose project was given another name: where a page is, and how it is withdrawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def place(root: str, project: str, name: str) -> str:
 
 
 def withdraw(host: Host, path: str) -> str:
-    """A page in the keep that nobody asks for any more goes, under the lock; where somebody wrote around our region, that stays,
+    """Removes a page in the keep that is not needed any more, under the lock. What somebody wrote around our region stays,
     without our notes. Why it could not, "" where it could."""
     if host.stat(path) is None:
         return ""
@@ -38,8 +38,8 @@ def withdraw(host: Host, path: str) -> str:
 
 
 def left_over(host: Host, root: str, memory: Memory) -> list[str]:
-    """Files among the keep's pages that are nobody's page any more: their project was given another name, and somebody wrote
-    around their notes, or a crash came before they were withdrawn."""
+    """Files among the keep's pages that are no project's page any more: the project was given another name, and somebody wrote
+    around the notes, or a crash came before the page was withdrawn."""
     known = {str(one["path"]) for one in memory.pages.values()}
     names = [
         f"{FOLDER}/{name}/{inner}"
@@ -52,7 +52,7 @@ def left_over(host: Host, root: str, memory: Memory) -> list[str]:
 
 
 def _inside(host: Host, folder: str) -> list[tuple[str, Stat]]:
-    """A folder that can't be read has no page that could be withdrawn; it hides those of no other."""
+    """Nothing of a folder that can't be read: no page in it could be withdrawn."""
     try:
         return [(entry.name, entry.at) for entry in host.entries(folder) if entry.at]
     except OSError:
@@ -60,15 +60,15 @@ def _inside(host: Host, folder: str) -> list[tuple[str, Stat]]:
 
 
 def given_up(host: Host, root: str, memory: Memory) -> list[str]:
-    """Of those that are left over, pages of names that were given up which still have our notes: a crash came before they were
-    withdrawn, or the new name was told elsewhere."""
+    """Leftover pages of given-up names that still have our notes: a crash came before they were withdrawn, or the project was
+    renamed in another copy of the keep."""
     if not memory.projects:
         return []
     return [path for path in left_over(host, root, memory) if once_called(root, memory, path) and _has_notes(host, path)]
 
 
 def once_called(root: str, memory: Memory, path: str) -> str:
-    """The project whose page it was, by its name of today; "" where nobody knows."""
+    """The project whose page it was, by its present name; "" where that isn't known."""
     name = os.path.basename(path)
     was = (one for one in memory.projects if place(root, one, name) == path)
     return memory.current_project(next(was, ""))
@@ -91,5 +91,5 @@ def _has_notes(host: Host, path: str) -> bool:
 
 
 def is_text(data: bytes) -> bool:
-    """One in which our lines can stand. Other bytes than UTF-8 are kept as they are; but not of a code in which "a" is two."""
+    """Whether our lines can stand in it. Bytes that are not UTF-8 are kept as they are, but UTF-16 and NULs are refused."""
     return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
