@@ -1,7 +1,7 @@
 """What a backend is given, and what it answers. Public: anything with `backfill(Given) -> Answer` can be plugged in. Pure.
 
-A backend proposes, and is never believed: each proposal is checked by itself (its type, its task, its quote, which must stand
-where it says), and what does not hold is dropped and counted. Times come from the records, whatever a backend says.
+A backend only proposes. Each proposal is checked by itself: its type, its task, and its quote, which must stand at the place that
+it names. What fails is dropped and counted. Times come from the records, whatever a backend says.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dreamkeep.session.reading.origin import origin_at, split_origins
 
 
 class GivenMessage(NamedTuple):
-    """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
-    user or model, though it looks so (agents/facts.py): never evidence. `tool`: id, name, input; of a result: error, exit_code
+    """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: it only looks
+    like words of the user or model (agents/facts.py), and is never evidence. `tool`: id, name, input; of a result: error,
+    exit_code.
     """
 
     seq: str
@@ -28,8 +29,8 @@ class GivenMessage(NamedTuple):
 
 
 def said_by(said: GivenMessage, words: str, *, answered: bool = False) -> tuple[str, str]:
-    """Who said these words of a message, and how they came there: (author, origin). `answered`: it is known that they are the
-    user's answer, which the agent's client wrote into a tool's result. Nothing else decides this."""
+    """Who said these words of a message, and how they came there: (author, origin). `answered`: they are the user's answer, which
+    the agent's client wrote into a tool's result. This function alone decides that."""
     if said.role == i.USER:
         return i.USER, i.INJECTED if said.mark in (f.INJECTED, f.HOOK, f.META) else _origin(said.text, words)
     if answered:
@@ -46,7 +47,7 @@ def _origin(text: str, words: str) -> str:
 
 
 class TurnGiven(NamedTuple):
-    """A prompt and what came of it. `known`: it was given before (for context): nothing in it is to be proposed again."""
+    """A prompt and what followed. `known`: it was given before and is context; nothing in it is to be proposed again."""
 
     id: str
     state: str
@@ -55,7 +56,7 @@ class TurnGiven(NamedTuple):
 
 
 class TaskGiven(NamedTuple):
-    """A task that proposals may belong to, with what is known of it: (type, text)."""
+    """A task that proposals may belong to, with its known insights: (type, text)."""
 
     id: str
     title: str
@@ -105,7 +106,7 @@ class Usage(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """`dropped`: what the backend itself could make nothing of: why, and how many."""
+    """`dropped`: what the backend itself discarded: the reason, and how many."""
 
     proposals: Sequence[Proposal] = ()
     usage: Usage = Usage()
@@ -114,11 +115,11 @@ class Answer(NamedTuple):
 
 class Backend(Protocol):
     def backfill(self, given: Given) -> Answer | Iterable[Proposal]:
-        """May raise: then this chunk is tried again later, and nothing else is lost. What it had spent by then, the error may
-        tell: a `Usage` as its `usage`."""
+        """May raise: then this chunk is tried again later, and nothing else is lost. The error may have a `usage` that says
+        what was spent by then."""
 
 
 def spent_before(problem: Exception) -> Usage:
-    """What a backend had spent when it raised this, as far as it tells."""
-    told = getattr(problem, "usage", None)
-    return told if isinstance(told, Usage) else Usage()
+    """What a backend had spent when it raised this, as far as the error says."""
+    usage = getattr(problem, "usage", None)
+    return usage if isinstance(usage, Usage) else Usage()

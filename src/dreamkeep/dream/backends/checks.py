@@ -1,9 +1,9 @@
-"""Pass A: what a session holds goes to a backend in chunks, and what comes back is checked item by item. Pure.
+"""Pass A: a session goes to a backend in chunks, and each of its proposals is checked by itself. Pure.
 
 A proposal counts only if its type is known, its task was a candidate, and its quote stands word for word in a message that was
-given, and is somebody's words (no summary, no copy, no recalled memory). Who said it and when is taken from that message, never
-from the backend. A user or an agent must have shown it: tool output alone shows nothing, and gives a note no words
-(tool_words.py). What does not hold is dropped and counted by its reason; the others are not touched by it.
+given, and is somebody's own words (no summary, no copy, no recalled memory). Who said it and when is taken from that message,
+never from the backend. A user or an agent must show it: tool output alone is no evidence, and gives a note no words
+(tool_words.py). What fails is dropped and counted by its reason; the others are not affected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dreamkeep.session.turns import TurnView
 
 LONGEST_TEXT = 600
 LONGEST_QUOTE = 2000
-#: Marks of what is still somebody's own words.
+#: Messages with these marks are still somebody's own words.
 _OWN = frozenset(("", PARTIAL))
 
 
@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
 
 class KnownInsights:
-    """The guard against doubles: inside a reply, across chunks and across runs of one session."""
+    """Finds duplicates: inside a reply, across chunks and across runs of one session."""
 
     def __init__(self, insights: Iterable[Insight] = ()) -> None:
         self._ids: set[str] = set()
@@ -54,8 +54,8 @@ class KnownInsights:
 
 
 def proposed(answer: object) -> list[object]:
-    """What a backend proposes, whatever it gave: an Answer, or proposals in a list, a generator, anything to go through. What
-    is something else is no answer: nobody knows what was in the stretch that it was given, so that is to be read again."""
+    """The proposals of an answer: an `Answer`, or proposals in a list, a generator or another iterable. Anything else is no
+    answer, so the chunk has to be read again."""
     proposals = answer.proposals if isinstance(answer, Answer) else answer
     if not isinstance(proposals, Iterable) or isinstance(proposals, (str, bytes, Mapping)):
         raise NoAnswer(
@@ -78,8 +78,8 @@ def checked(
 ) -> Checked:
     """`answer`: what a backend gave (`proposed`).
 
-    `trusted`: our own, which knows where an agent writes what its user answered into a tool's result, and words no note with
-    what a tool put out.
+    `trusted`: the backend is our own. It knows where an agent writes its user's answer into a tool's result, and never takes the
+    words of a note from a tool's output.
     """
     found: list[Insight] = []
     dropped: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def _insight(
     trusted: bool,
     answers: Mapping[str, Sequence[str]],
 ) -> Insight | str:
-    """The insight, or why there is none."""
+    """The insight, or the reason why there is none."""
     if not isinstance(proposal, Proposal) or not _is_sound(proposal):
         return "malformed"
     if proposal.type not in TYPES:
@@ -184,13 +184,13 @@ def quoted(words: str, message: Message) -> str:
 
 
 def quote_of(session: str, message: Message, words: str) -> Quote:
-    """Words that stand in a message, as evidence."""
+    """Words of a message, as evidence."""
     said = _as_given(message)
     return Quote(session, said.seq, message.turn, words, *said_by(said, words))
 
 
 def author_at(messages: Iterable[Message], seq: str, words: str) -> str:
-    """Who says these words in the message with that seq; "" where nobody does."""
+    """The author of these words in the message with that seq; "" where they are not there."""
     here = (one for one in messages if _as_given(one).seq == seq and quoted(words, one))
     return next((said_by(_as_given(one), words)[0] for one in here), "")
 
@@ -204,10 +204,10 @@ _CONTEXT = 2
 def turns_given(
     turns: Sequence[TurnView], messages: Sequence[Message], first: int, last: int, read: Sequence[tuple[int, int]] = ()
 ) -> list[TurnGiven]:
-    """The turns of a stretch of a journal (seqs `first` to `last`), with the last ones before it as context. `read`: what of that
-    stretch was read already.
+    """The turns of a stretch of a journal (seqs `first` to `last`), with the last turns before it as context. `read`: parts of
+    that stretch that were read already.
 
-    What belongs to no turn goes with the turn before it.
+    A message that belongs to no turn goes with the turn before it.
     """
     states = {turn.id: turn.state for turn in turns}
     groups: list[tuple[str, list[Message]]] = []
@@ -236,7 +236,7 @@ def _within(seq: int, stretches: Sequence[tuple[int, int]]) -> bool:
 
 
 def _as_given(message: Message, ours: Collection[tuple[int, int]] = ()) -> GivenMessage:
-    """`ours`: where answers of our own tools stand. That was learned once: it is no evidence."""
+    """`ours`: places of answers of our own tools. They repeat what was learned before, so they are no evidence."""
     seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
     mark = message.mark or (INJECTED if message[:2] in ours else "")
     return GivenMessage(seq, message.role, without_packs(message.text), message.at, message.tool, mark)

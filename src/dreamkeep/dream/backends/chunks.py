@@ -1,12 +1,12 @@
-"""A session's turns in pieces that a backend can take: cut on turn boundaries, by estimated tokens. Pure.
+"""Cuts a session's turns into chunks that a backend can take: on turn boundaries, by estimated tokens. Pure.
 
     turns  1 2 3 4 5 6 7            each chunk begins with the last turn of the one before it, as `known`:
     chunks [1 2 3] [3' 4 5] [5' 6 7]   what is said there is context, and not to be proposed again
 
-A turn that is too long is cut inside: each part has its prompt again, as `known`. A message that is too long: of what tools say
-(and of reasoning, summaries, system words) head and tail are kept, with a mark between; the words of user and assistant go on in
-the next part, with some of them twice, so that no sentence is lost at a cut. So every message is in at least one chunk where it
-is not `known`, and all words of user and assistant are.
+A turn that is too long is cut inside: each part repeats its prompt, as `known`. Of a long message from a tool (and of reasoning,
+summaries, system words) head and tail are kept, with a mark between. Words of user and assistant continue in the next part, with
+some of them twice, so that no sentence is lost at a cut. So every message is in at least one chunk where it is not `known`,
+and so are all words of user and assistant.
 
 What leaves this machine is cleaned before it is cut (`clean_chunks`): a cut through a secret would hide it.
 """
@@ -22,7 +22,7 @@ from dreamkeep.dream.backends.model.budget import estimate
 
 #: What a message costs besides its words.
 _FRAME = 16
-#: How much of a chunk context may take: turns given again, prompts given again.
+#: The share of a chunk that context may take: repeated turns and prompts.
 _CONTEXT = 0.25
 #: Signs that two parts of a long message share.
 _TWICE = 200
@@ -31,7 +31,7 @@ _WHOLE = ("user", "assistant")
 
 
 def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven, ...]]:
-    """At least one, if there is anything that is not known."""
+    """At least one chunk, if any turn is not known."""
     done: list[tuple[TurnGiven, ...]] = []
     current: list[TurnGiven] = []
     waiting: list[TurnGiven] = []
@@ -43,7 +43,7 @@ def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven,
         coming = [one for one in waiting if all(one.id != before.id for before in current)] + [turn]
         if current and size + sum(map(turn_tokens, coming)) > max_tokens:
             done.append(tuple(current))
-            # What waits is the context that this turn needs; else it is the turn before it.
+            # The waiting turns are the context of this one; without any, the turn before it is.
             coming = [*(waiting or [_context(current[-1], int(max_tokens * _CONTEXT))]), turn]
             current, size = [], 0
         current += coming
@@ -53,12 +53,12 @@ def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven,
 
 
 def clean_chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven, ...]]:
-    """The same without secrets: masked first, cut second."""
+    """The same without secrets: they are masked before anything is cut."""
     return chunks(clean_turns(turns), max_tokens)
 
 
 def _context(turn: TurnGiven, most: int) -> TurnGiven:
-    """A turn to be known: its prompt and its last words, short."""
+    """A turn as context: its prompt and its last words, shortened."""
     kept: list[GivenMessage] = []
     left = most - _FRAME
     first, rest = turn.messages[:1], turn.messages[1:]
@@ -117,7 +117,7 @@ def _pieces(said: GivenMessage, most: int) -> Iterator[GivenMessage]:
     elif said.role not in _WHOLE or said.tool is not None:
         yield _shortened(said, most)
     else:
-        # A sign is at most two tokens by our estimate (four bytes), at least a quarter.
+        # A character is at most two tokens by our estimate (four bytes), and at least a quarter.
         rest = said.text
         while rest:
             count = _fits(rest, most - _FRAME * 2)
@@ -126,7 +126,7 @@ def _pieces(said: GivenMessage, most: int) -> Iterator[GivenMessage]:
 
 
 def _fits(text: str, most: int) -> int:
-    """How many signs of it are at most so many tokens: at least one."""
+    """How many of its characters are at most so many tokens: at least one."""
     count = min(len(text), most * 4)
     while count > 1 and estimate(text[:count]) > most:
         count = max(1, count * most // max(1, estimate(text[:count])) or count // 2)
@@ -137,7 +137,7 @@ def _fits(text: str, most: int) -> int:
 
 
 def _shortened(said: GivenMessage, most: int) -> GivenMessage:
-    """Head and tail, with what is left out between them told."""
+    """Head and tail, with a mark that says how much is left out between them."""
     if message_tokens(said) <= most:
         return said
     tool = said.tool

@@ -1,7 +1,7 @@
-"""What a backend is given, without secrets. Pure.
+"""Masks secrets in what a backend is given. Pure.
 
-All of a session's words are looked at together and in order, before anything is cut: a secret that two messages share is seen,
-and what was seen once is masked everywhere. Quotes are therefore checked against these texts, not against the journal's.
+All of a session's words are searched together and in order, before anything is cut: a secret split over two messages is found,
+and what was found once is masked everywhere. So quotes are checked against these texts, not against the journal's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dreamkeep.dream.backends.api import TurnGiven
 from dreamkeep.secrets.redact import MARK, named_secret, redact_all
 from dreamkeep.session.messages import Message
 
-#: Deeper than any tool's input is meant to be.
+#: No tool's input is nested deeper.
 _DEEPEST = 40
 
 
@@ -44,21 +44,21 @@ def clean_session(
 
 
 def _cleaned(walk: Callable[[Change], Walked], known: Iterable[str]) -> Walked:
-    """`walk` takes every text through a change, always in the same order: once to see all, once to mask."""
+    """`walk` applies a change to every text, always in the same order: first to collect them, then to mask them."""
     texts: list[str] = []
-    told: set[str] = set(known)
+    secrets: set[str] = set(known)
 
     def collect(name: str, text: str) -> str:
         if named_secret(name, text):
-            told.add(text)
+            secrets.add(text)
         texts.append(text)
         return text
 
     walk(collect)
-    masked = iter(redact_all(texts, told)[0])
+    masked = iter(redact_all(texts, secrets)[0])
 
     def replaced(name: str, text: str) -> str:
-        # A short one is not masked everywhere, but it is here, where its name tells what it is.
+        # A short secret is not masked everywhere, but it is here, where its name says what it is.
         own = next(masked)
         return MARK if own == text and named_secret(name, text) else own
 

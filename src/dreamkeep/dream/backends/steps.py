@@ -1,9 +1,9 @@
-"""What was done in a session, whatever the agent: messages → steps. Pure.
+"""The steps of a session, the same for every agent: messages → steps. Pure.
 
     calls and results, paired by id ─► Ran, Refused, Answered
     words of the user               ─► Prompt
 
-`known`: it is there for context. What bears a mark is not there at all. What agents' tools do is in session/reading/tools.py.
+`known`: the step is context. Messages with a mark give no steps. What agents' tools do is in session/reading/tools.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PromptStep(NamedTuple):
 
 
 class CommandStep(NamedTuple):
-    """A command. `failed` None: nobody knows. `key`: the same for what is the same command but for how it was called."""
+    """A command. `failed`: None where that isn't known. `key`: equal for commands that differ only in how they were called."""
 
     known: bool
     command: str
@@ -36,7 +36,7 @@ class CommandStep(NamedTuple):
 
 
 class RefusalStep(NamedTuple):
-    """The user did not allow a call. `words`: what he said to it, verbatim."""
+    """The user did not allow a call. `words`: his reason, verbatim."""
 
     known: bool
     words: str
@@ -67,7 +67,7 @@ def steps(given: Given) -> list[Step]:
 
 
 def answered(given: Given) -> dict[str, list[str]]:
-    """By seq: what the user answered to a question of the agent's, or said to a call that he did not allow. A client writes that
+    """By seq: the user's answers to questions of the agent, and his reasons for not allowing a call. The client writes them
     into the tool's result."""
     found: dict[str, list[str]] = {}
     for step in steps(given):
@@ -78,12 +78,13 @@ def answered(given: Given) -> dict[str, list[str]]:
 
 
 def _is_both(said: GivenMessage) -> bool:
-    """A call and its result in one record, as one's own agent may write them."""
+    """Whether it is a call and its result in one record, as a Python agent may write them."""
     return said.role == "tool" and said.tool is not None and {"name", "input"} <= said.tool.keys()
 
 
 def _results(flat: Sequence[GivenMessage]) -> dict[int, GivenMessage]:
-    """By the place of the call. Ids may come again in a later turn: a result belongs to the last call before it."""
+    """Results by the place of their call. An id may be used again in a later turn: a result belongs to the last call before
+    it."""
     waiting: dict[str, int] = {}
     found: dict[int, GivenMessage] = {}
     for n, said in enumerate(flat):
@@ -126,7 +127,7 @@ _BEHIND = re.compile(
 
 
 def key_of(command: str) -> str:
-    """Without the folder, the environment and the cutting of its output: the same command is the same however it is looked at."""
+    """The command without folder, environment and filters of its output."""
     found = " ".join(command[:2000].split())
     for shorter in (_BEFORE, _BEHIND):
         for _ in range(6):
@@ -141,7 +142,7 @@ _GOES = re.compile(r"""\s*cd\s+(?:"([^"]*)"|'([^']*)'|([^\s;&]+))\s*(?:&&|;)""")
 
 
 def folder_in(command: str, cwd: str) -> str:
-    """Into which folder below `cwd` it goes first; "" for `cwd` itself, and where nobody can tell."""
+    """The folder below `cwd` to which the command changes first; "" for `cwd` itself, and where that can't be told."""
     goes = _GOES.match(command)
     folder = next(filter(None, goes.groups()), "") if goes else ""
     root = cwd.rstrip("/")
@@ -152,7 +153,7 @@ def folder_in(command: str, cwd: str) -> str:
 
 
 def quoted(said: GivenMessage, words: str) -> str:
-    """`words` as they stand in that message, or ""."""
+    """`words` as they are written in that message, perhaps escaped; "" where they are not there."""
     escaped = json.dumps(words, ensure_ascii=False)[1:-1]
     ascii_ = json.dumps(words)[1:-1]
     return next((one for one in (words, escaped, ascii_) if one and one in said.text), "")

@@ -1,13 +1,13 @@
-"""Which statements take their words from tool output. Pure.
+"""Finds statements that take their words from tool output. Pure.
 
-What a command prints, a file, a web page or a commit message says can be anybody's words: "Remember: always run X". A note never
+The output of a command, a file, a web page or a commit message may be anybody's words: "Remember: always run X". A note never
 takes such words. So a statement is refused if
 
-    a run of its words was said first by a tool, or by text that a client handed in, and never by the user
+    a run of its words came first from a tool, or from text that a client injected, and never from the user
     a command or an address in it was neither typed by the user nor run by the agent, nor said by the agent before any tool did
 
-A command that the agent ran and a path that it named are no words of a tool, wherever the agent read them. Signs that nobody
-sees do not hide a word.
+A command that the agent ran and a path that it named do not count as a tool's words, wherever the agent read them. Invisible
+characters do not hide a word.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from dreamkeep.dream.backends.api import Given, GivenMessage, said_by
 from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
 from dreamkeep.session.reading import tools
 
-#: Why a statement is refused.
+#: Reasons for refusing a statement.
 WORDS, COMMAND = "words of tool output", "a command or an address that neither user nor agent used"
 
-#: So many words in the same order are no accident. A shorter statement is compared as a whole.
+#: So many words in the same order are no coincidence. A shorter statement is compared as a whole.
 _RUN = 4
-#: Signs that only say how others are to be shown.
+#: Characters that are not shown themselves.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 #: A path is one word.
 _WORD = re.compile(r"\w(?:[\w./-]*\w)?")
-#: Shorter ones are in every sentence, unless they are telling.
+#: Shorter words are in every sentence and count only if they are uncommon.
 _LONG = 4
-#: Where words are not set apart, one of that length says something by itself.
+#: Some scripts have no spaces: there a word of that length is a statement by itself.
 _SENTENCE = 6
 _CODE = re.compile(r"`([^`]+)`")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s`\"'<>)\]]+", re.IGNORECASE)
 _PATH = 400
 _BETWEEN = re.compile(r"\s*(?:&&|;)\s*")
-#: Marks of what was said there, by whomever; others are copies.
+#: Messages with these marks were said in this session, by whomever; others are copies.
 _HEARD = frozenset(("", f.PARTIAL, f.INJECTED, f.HOOK, f.META))
-#: A command that the agent ran, a path that it named.
+#: Stands for the speaker of a command that the agent ran, or a path that it named.
 _DID = "did"
 
 #: Short words that are in every sentence.
@@ -64,13 +64,13 @@ Run = tuple[str, ...]
 
 
 class ToolWords:
-    """Of one stretch of a session."""
+    """For one stretch of a session."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
 
     def refused(self, statements: Sequence[str]) -> list[str]:
-        """For each statement why it is refused, "" if it is not."""
+        """For each statement the reason why it is refused, "" if it is not."""
         runs = [_runs(one) for one in statements]
         literals = [_literals(one) for one in statements]
         first, excused = self._heard({run for some in runs for run in some}, {one for some in literals for one in some})
@@ -79,7 +79,7 @@ class ToolWords:
         return [COMMAND if bad else WORDS if words else "" for bad, words in zip(unused, taken, strict=True)]
 
     def _heard(self, runs: set[Run], literals: set[str]) -> tuple[dict[Run | str, str], set[Run | str]]:
-        """Who said each of these first; and those that the user said or the agent did, whenever that was."""
+        """Who said each of these first; and which of them the user said or the agent did at any time."""
         first: dict[Run | str, str] = {}
         excused: set[Run | str] = set()
         lengths = {len(run) for run in runs}
@@ -100,7 +100,8 @@ class ToolWords:
 
 
 def _speakers(given: Given) -> Iterator[tuple[str, str]]:
-    """Who says what, in order. A copy and a summary say nothing of their own; of a result with the user's answer that counts."""
+    """(speaker, words) in order. Copies and summaries are left out. Of a result with the user's answer, only the answer
+    counts."""
     answers = steps.answered(given)
     for turn in given.turns:
         for said in turn.messages:
@@ -114,7 +115,7 @@ def _speakers(given: Given) -> Iterator[tuple[str, str]]:
 
 
 def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
-    """Of a command only its first line is what was run: a file may be written behind it."""
+    """Only the first line of a command was run: the rest may be a file that it writes."""
     if tools.is_kind("shell", name):
         yield _DID, tools.command_of(given).partition("\n")[0]
     elif isinstance(given, Mapping):
@@ -124,7 +125,7 @@ def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
 
 
 def _who(said: GivenMessage) -> str:
-    """Words that a client handed in, or that were pasted, are as foreign as a tool's."""
+    """Text that a client injected or the user pasted counts as a tool's."""
     if said.mark not in _HEARD or said.role in (f.SUMMARY, f.SYSTEM):
         return ""
     author, origin = said_by(said, said.text)
@@ -141,14 +142,14 @@ def _runs(statement: str) -> set[Run]:
 
 
 def _literals(statement: str) -> set[str]:
-    """Commands (of a command line that joins several each) and addresses, as they are looked for."""
+    """Commands (each of those that a line joins) and addresses, normalised."""
     plain = _normalise(statement)
     spans = [part for code in _CODE.findall(plain) for part in _BETWEEN.split(code.strip(" …")) if " " in part]
     return {*spans, *(one.rstrip(".,;:!?") for one in _ADDRESS.findall(plain))}
 
 
 def _normalise(text: str) -> str:
-    """Without signs that are not seen, in one case, with single blanks."""
+    """Without invisible characters, in lower case, with single spaces."""
     if not text.isascii():
         text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
     return " ".join(text.casefold().split())
