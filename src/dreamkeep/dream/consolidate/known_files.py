@@ -19,8 +19,6 @@ from dreamkeep.host import Host
 from dreamkeep.memory import alike, page
 from dreamkeep.secrets.redact import redact
 
-"""What the user's own files for agents say: CLAUDE.md, AGENTS.md, GEMINI.md, and the agents' memory folders. It is not learned
-again; what contradicts it waits in the inbox. Each agent names its files (`Agent`).
 #: How far up from a session's folder we look for the top of its repository.
 _HIGHEST = 32
 _MOST_BYTES, _MOST_FILES, _MOST_STATEMENTS, _LONGEST = 256 << 10, 64, 2000, 2000
