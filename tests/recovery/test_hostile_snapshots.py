@@ -288,13 +288,13 @@ def test_a_cursor_that_went_on_here_is_not_turned_back_by_frames_that_come_in(
     def and_meanwhile(*given: Any) -> Iterator[Any]:
         """Another process ingests after what is lacking was found, and before it is appended."""
         nonlocal times
-        yield from merge.lacking(*given)
+        yield from merge.find_missing(*given)
         if times == 0 and given[0].carry.get("opened"):
             times += 1
             with Keep.open(tmp_path / "a") as other:
                 list(other.ingest(home=tmp_path / "home"))
 
-    monkeypatch.setattr(importing, "lacking", and_meanwhile)
+    monkeypatch.setattr(importing, "find_missing", and_meanwhile)
     with Keep.open(tmp_path / "a") as a:
         assert a.import_(snapshot)["bad"] == []
         assert times == 1
@@ -1000,6 +1000,6 @@ def test_a_header_with_any_bytes_changed_is_read_or_passed_over(data: st.DataObj
     for header, blocks in unpacker.entries():
         try:
             found[header.name] = b"".join(blocks)
-        except snapshot_file.Damaged:
+        except snapshot_file.DamagedEntry:
             continue
     assert found["aside/good"] == b"good"

@@ -25,7 +25,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading
-from dreamkeep.recovery.snapshot.file import Damaged, Header, Packer, Unpacker
+from dreamkeep.recovery.snapshot.file import DamagedEntry, Header, Packer, Unpacker
 from tests.agents import claude, codex, hermes
 from tests.helpers.faults import Dying, PowerCut
 
@@ -666,7 +666,7 @@ def read(data: bytes) -> tuple[dict[str, bytes], bool]:
         for header, blocks in unpacker.entries():
             try:
                 yield header.name, b"".join(blocks)
-            except Damaged:
+            except DamagedEntry:
                 continue
 
     return dict(entries()), unpacker.ended and not unpacker.bad

@@ -217,7 +217,7 @@ def test_a_killed_import_and_a_question_after_it_show_nothing_that_was_deleted_h
         keep.export(tmp_path / "s")
     for step in ("_session", "_merge_keep", "_finish"):
         with monkeypatch.context() as patched:
-            patched.setattr(importing.Importing, step, _dies)
+            patched.setattr(importing.SnapshotImport, step, _dies)
             with Keep.open(b) as keep, pytest.raises(KeyboardInterrupt):
                 keep.import_(tmp_path / "s")
         assert FONT not in texts(b)
@@ -408,7 +408,7 @@ def test_a_session_that_is_damaged_in_the_snapshot_makes_no_false_quotes_and_is_
     talk(b, "chat", FONT, "thanks", "bye", "ciao")
     dreamt(b)
     with monkeypatch.context() as patched:
-        patched.setattr(importing.Importing, "_session", lambda *_: None)  # as where no part of it can be read
+        patched.setattr(importing.SnapshotImport, "_session", lambda *_: None)  # as where no part of it can be read
         into(b, a, tmp_path / "s")
     dreamt(a)
     assert texts(a) == [LINT] and quotes_right(a, "chat")
@@ -486,7 +486,7 @@ def test_what_a_dream_there_read_behind_a_failed_stretch_is_dreamed_here(tmp_pat
 
 
 def test_a_hook_call_that_was_journaled_here_is_not_put_into_the_spool_again(tmp_path: Path) -> None:
-    """Importing twice is importing once."""
+    """SnapshotImport twice is importing once."""
     a, b = tmp_path / "a", tmp_path / "b"
     talk(a, "chat", "hello")
     spool = a / "spool"

@@ -1,8 +1,8 @@
-"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`.
+"""Repairs of what interrupted dreams left: a page that was not written, a run that never ended. The rules are in `context.py`.
 
-A page gets the region that was published last; everything outside of the region stays as it is. A run is ended with what it had
-done. The session that it had in hand counts as tried once more, so that one at which every dream dies is not tried for ever.
-The next dream does the same first, also when it finds nothing to read: nobody has to repair it.
+A page gets the region that was published last; everything outside of the region stays. A run is ended with what it had done. The
+session that it was reading counts as tried once more, so that a session at which every dream dies is not tried for ever. The next
+dream does the same before anything else, so nobody has to run this repair.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _read_events(host: Host, root: str) -> list[Event]:
 
 
 def write_page(context: RepairContext, fault: Fault) -> MendResult:
-    """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
+    """Write the region that was published last into the file, or into a new one; everything outside of it stays."""
     project, name = str(fault.about["project"]), str(fault.about["page"])
     with _lock(context, PAGE_LOCK):
         last = fold(_read_events(context.host, context.root)).pages.get(f"{project}\0{name}")
@@ -82,20 +82,20 @@ def _bytes(text: str) -> bytes:
 
 
 def end_dream(context: RepairContext, fault: Fault) -> MendResult:
-    """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
+    """Record that the run ended, and what it had done. The next dream reads what it was reading."""
     with _lock(context, DREAM_LOCK):
         mark_over(context.host, context.root, context.journals, context.ids, str(fault.about["run"]))
     return MENDED
 
 
 def mark_over(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str) -> None:
-    """Under the dream's lock: so whoever has not ended is dead."""
-    said = _read_events(host, root)
-    memory = fold(said)
+    """Call this under the dream's lock: then a run that has not ended is dead."""
+    events = _read_events(host, root)
+    memory = fold(events)
     run = memory.runs.get(id)
     if run is None or run.is_over:
         return
-    in_hand = _in_hand(said, id)
+    in_hand = _in_hand(events, id)
     was = [one for one in memory.dreamed.values() if one.run == id]
     of_it = [_put_down(one, in_hand) if one.status == RUNNING else one for one in was]
     bodies = [
@@ -104,14 +104,14 @@ def mark_over(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str
         if before.status == RUNNING
     ]
     now = rfc3339(host.now())
-    ended = Event(ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
+    ended = Event(ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, events, now)})
     journals.append("", [*(Event(ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
 
 
-def _in_hand(said: Iterable[Event], run: str) -> str:
-    """Which session's turn it was last: the first one's, until one that was read says which comes next."""
+def _in_hand(events: Iterable[Event], run: str) -> str:
+    """The session that the run was reading last: its first one, until an event says which comes next."""
     last = ""
-    for event in said:
+    for event in events:
         if event.kind == Kind.DREAM_STARTED and event.body.get("run") == run:
             listed = event.body.get("sessions")
             first = listed[0] if isinstance(listed, list) and listed else None
@@ -122,18 +122,17 @@ def _in_hand(said: Iterable[Event], run: str) -> str:
 
 
 def _put_down(one: DreamProgress, in_hand: str) -> DreamProgress:
-    """The one it had in hand has been tried: one at which every dream dies must not be tried for ever. The others are what they
-    were before it."""
+    """The session in hand has been tried: one at which every dream dies must not be tried for ever. The others are as before."""
     if one.session == in_hand:
         return one._replace(status=FAILED, failure=_DIED)
     return one._replace(status=FAILED) if one.attempts else one._replace(status=PENDING, failure="")
 
 
-def _report(run: DreamRun, of_it: list[DreamProgress], said: list[Event], now: str) -> dict[str, Any]:
-    """As a run tells it itself. What it used of a model, nobody knows."""
-    did = Counter(event.kind for event in said if event.body.get("run") == run.id)
+def _report(run: DreamRun, of_it: list[DreamProgress], events: list[Event], now: str) -> dict[str, Any]:
+    """The report as the run itself would have written it. What it used of a model is unknown."""
+    did = Counter(event.kind for event in events if event.body.get("run") == run.id)
     good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
-    told = [_describe_failure(one) for one in of_it]
+    sessions = [_describe_failure(one) for one in of_it]
     return {
         "run": run.id,
         "trigger": run.trigger or None,
@@ -150,7 +149,7 @@ def _report(run: DreamRun, of_it: list[DreamProgress], said: list[Event], now: s
         "dropped": [],
         "usage": {},
         "phases": ["backfill", "consolidate", "page"],
-        "sessions": told,
+        "sessions": sessions,
         "why": _DIED,
     }
 

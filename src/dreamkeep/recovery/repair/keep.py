@@ -1,4 +1,5 @@
-"""The repairs of the keep itself: its journals, views and book-keeping, by the names in `faults.py`. The rules: `mending.py`."""
+"""Repairs of the keep itself: its journals, views and book-keeping, by the names in `faults.py`. The rules are in
+`context.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from dreamkeep.session.turns import INTERRUPTED, SETTLED
 
 _INDEX_WAIT_S = 10.0
 _CAPTURED = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS))
-#: How far capture was: said again later, they would say it of what came since.
+#: Events with capture's cursors: appended again later, they would be about what came since.
 _ABOUT_SOURCES = _CAPTURED | {Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED}
 _NAMELESS = "it is unknown which session this journal holds"
 
@@ -42,14 +43,14 @@ _NAMELESS = "it is unknown which session this journal holds"
 
 
 def session_of(fault: Fault) -> str | None:
-    """Whose journal it is ("": the keep's own); None when that can't be told."""
+    """The session whose journal it is ("": the keep's own); None when that is unknown."""
     session = str(fault.about.get("session", ""))
     name = folder_of(session) if session else KEEP
     return session if fault.about.get("journal", name) == name else None
 
 
 def settle(context: RepairContext, fault: Fault) -> MendResult:
-    """As the next append would: the bytes are set aside, then cut; a line feed that is missing is added."""
+    """Do what the next append would: set the tail aside and cut it, or add a missing line feed."""
     session = session_of(fault)
     if session is None:
         return not_mended(_NAMELESS)
@@ -63,7 +64,7 @@ def settle(context: RepairContext, fault: Fault) -> MendResult:
 
 
 def note(context: RepairContext, fault: Fault) -> MendResult:
-    """Nothing is lost by it: a frame says that it was seen."""
+    """Nothing is lost, so only a frame is appended that says the fault was seen."""
     if session_of(fault) is None:
         return not_mended(_NAMELESS)
     journal_mended(context, fault, "noted")
@@ -75,7 +76,7 @@ def _take_again(context: RepairContext, fault: Fault) -> MendResult:
 
 
 def readd(context: RepairContext, fault: Fault) -> MendResult:
-    """What was written under a seq that was taken already, appended again under its own id, and that it was seen to, in one."""
+    """Append again what was written under a used seq, with its own id, together with a frame that says so."""
     session = session_of(fault)
     if session is None:
         return not_mended(_NAMELESS)
@@ -90,10 +91,11 @@ def readd(context: RepairContext, fault: Fault) -> MendResult:
     known = {frame["id"] for frame in Reading(context.host, folder)}
     carried = context.journals.writer(session).all_carried()
     lost = [event for event in hidden if event.id not in known and event.kind not in _ABOUT_SOURCES]
-    again = [_without_old_words(event, carried) for event in lost if not _is_overtaken(event, carried)]
-    said = Event(context.ids.new(), Kind.JOURNAL_MENDED, _now(context), {"faults": [dict(fault.about["mend"])], "how": "readded"})
-    context.ledger.will_append([event.id for event in again])
-    context.journals.append(session, [*again, said])
+    to_append = [_without_old_carry(event, carried) for event in lost if not _is_overtaken(event, carried)]
+    body = {"faults": [dict(fault.about["mend"])], "how": "readded"}
+    mended = Event(context.ids.new(), Kind.JOURNAL_MENDED, rfc3339(context.host.now()), body)
+    context.ledger.will_append([event.id for event in to_append])
+    context.journals.append(session, [*to_append, mended])
     return MENDED
 
 
@@ -106,7 +108,7 @@ def _frames_at(host: Host, folder: str, fault: Fault) -> Iterator[Frame]:
 
 
 def _is_here(host: Host, folder: str, frame: Frame) -> bool:
-    """Whether the lines of a captured stretch are among those that are read."""
+    """Whether the lines of a captured stretch can be read elsewhere in the journal."""
     if "chunked" in frame or frame["kind"] == Kind.SOURCE_ROWS:
         return False
     own = unpack(body_of(frame["raw"], frame))
@@ -115,18 +117,18 @@ def _is_here(host: Host, folder: str, frame: Frame) -> bool:
 
 
 def _is_overtaken(event: Event, carried: Carry) -> bool:
-    """A title or a state that was said otherwise since: said again, it would count as the last word."""
+    """A title or a state that was set again since. Appended now, it would count as the last one."""
     return (event.kind in STATE_AFTER or event.kind == Kind.SESSION_TITLED) and any(key in carried for key in event.carry or {})
 
 
-def _without_old_words(event: Event, carried: Carry) -> Event:
-    """What was said since counts: a word or cursor that stands already must not go back."""
+def _without_old_carry(event: Event, carried: Carry) -> Event:
+    """Without values that the journal carries already: a newer value or cursor must not go back."""
     fresh = {key: value for key, value in (event.carry or {}).items() if key not in carried}
     return event._replace(carry=fresh or None)
 
 
 def finish_compress(context: RepairContext, fault: Fault) -> MendResult:
-    """The plain form goes, once the other is proven equal."""
+    """Remove the plain form, once the compressed one is proven equal."""
     session = session_of(fault)
     if session is None:
         return not_mended(_NAMELESS)
@@ -147,7 +149,7 @@ def finish_compress(context: RepairContext, fault: Fault) -> MendResult:
 
 
 def rebuild(context: RepairContext, fault: Fault) -> MendResult:
-    """The index is a view: a new one is made from the journals."""
+    """Build the index again from the journals; it is a view."""
     if index.FILE not in context.ledger.made:
         done = _make_index(context)
         if not done.mended:
@@ -167,7 +169,7 @@ def _make_index(context: RepairContext) -> MendResult:
             if not moved.mended:
                 return moved
         settled = context.ledger.about_to_change(paths)
-        if not index.is_of_other_version(context.host, context.root):  # then the witness is told what it knows
+        if not index.is_of_other_version(context.host, context.root):  # an old version's knowledge goes to the witness first
             index.take_away(context.host, context.root)
     context.rebuild()
     settled()
@@ -175,7 +177,7 @@ def _make_index(context: RepairContext) -> MendResult:
 
 
 def renew_witness(context: RepairContext, fault: Fault) -> MendResult:
-    """What can be read of it stays; the indexer adds what the journals hold now."""
+    """Keep what can be read of the witness; the indexer adds what the journals have now."""
     path = f"{context.root}/{witness.FILE}"
     with witness.lock_witness(context.host, context.root):
         data = witness.mended(context.host, context.root)
@@ -190,15 +192,15 @@ def _is_folder(host: Host, path: str) -> bool:
 
 
 def look_again(context: RepairContext, session: str) -> None:
-    """Its journal is not what capture saw, so that what capture remembers of its files counts for nothing."""
+    """The journal is not as capture saw it, so capture must forget what it remembers about the session's files."""
     cache = Cache(context.host, context.root)
     cache.forget_session(session)
     _save(context, cache)
 
 
 def _look_where_behind(context: RepairContext, session: str = "") -> None:
-    """Where a journal (or this one) carries less than capture remembers, the next ingest shall look, however the file looks. What
-    capture remembers stays: it is what an audit tells the loss by."""
+    """Where a journal carries less than capture remembers, make the next ingest read the file even if it looks unchanged.
+    Capture's memory stays, because an audit finds the loss by it. `session`: only this one's journal."""
     cache = Cache(context.host, context.root)
     for path, agent, native, role, _, word in list(cache.captured()):
         if session in ("", f"{agent}:{native}"):
@@ -206,7 +208,7 @@ def _look_where_behind(context: RepairContext, session: str = "") -> None:
             try:
                 behind = lacks(context.host, carried_in(context.host, folder), role, path, word)
             except (OSError, DreamkeepError):
-                continue  # what is wrong with that journal is its own fault, and told as that
+                continue  # what is wrong with that journal is reported as a fault of its own
             if behind:
                 cache.look_again(path)
     _save(context, cache)
@@ -220,7 +222,7 @@ def _save(context: RepairContext, cache: Cache) -> None:
 
 
 def drain_spool(context: RepairContext, fault: Fault) -> MendResult:
-    """As a drainer does it, and the transcripts that hooks named are read, too."""
+    """Drain the spool, and read the transcripts that hooks named."""
     host, root = context.host, context.root
     if context.off:
         return not_mended("capture is off; the calls are kept until it is on again")
@@ -233,7 +235,7 @@ def drain_spool(context: RepairContext, fault: Fault) -> MendResult:
     def read_source(agent: str, path: str) -> None:
         found = [one for one in named(host, path, [agent]) if not isinstance(one, Trouble)] if path else []
         for _ in ingest.run(found):
-            pass  # what can't be read now is read by the next ingest
+            pass  # the next ingest reads what can't be read now
 
     drained = drain(host, root, context.journals, context.ids, exclude=context.exclude, read_source=read_source)
     done()
@@ -245,21 +247,21 @@ def drain_spool(context: RepairContext, fault: Fault) -> MendResult:
 
 
 def _spooled(host: Host, root: str) -> list[tuple[str, str]]:
-    """(path, session) of every call that waits, in a batch or not."""
+    """(path, session) of every waiting call, in a batch or not."""
     folder = f"{root}/{spool.SPOOL}"
     found = [f"{folder}/{entry.name}" for entry in spool.entries(spool.names(host, root))]
     for batch in filter(spool.is_batch, spool.names(host, root)):
         found += [f"{folder}/{batch}/{entry.name}" for entry in spool.entries(host.names(f"{folder}/{batch}"))]
-    return [(path, _whose(host, path)) for path in found]
+    return [(path, _session_of_call(host, path)) for path in found]
 
 
-def _whose(host: Host, path: str) -> str:
+def _session_of_call(host: Host, path: str) -> str:
     entry = spool.entry(os.path.basename(path))
     return named_session(entry.agent, read_file(host, path)) if entry else ""
 
 
 def set_aside(context: RepairContext, fault: Fault) -> MendResult:
-    """Out of the way; the ledger has its bytes, and of folders their modes."""
+    """Remove it; the ledger keeps its bytes, and the modes of folders."""
     return _set_aside(context, str(fault.about["path"]), fault.session)
 
 
@@ -281,7 +283,7 @@ def _set_aside(context: RepairContext, path: str, session: str) -> MendResult:
 
 
 def sweep(context: RepairContext, fault: Fault) -> MendResult:
-    """A lock file that nobody holds."""
+    """Remove a lock file that nobody holds."""
     path = str(fault.about["path"])
     if is_held(context.host, path):
         return not_mended("another process holds it")
@@ -296,7 +298,7 @@ def close_mode(context: RepairContext, fault: Fault) -> MendResult:
 
 
 def settle_turn(context: RepairContext, fault: Fault) -> MendResult:
-    """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
+    """Record that the turn was interrupted. Its prompt stays, and a completion that comes later still wins."""
     session, turn = str(fault.about["session"]), str(fault.about["turn"])
     if context.alive(str(fault.about["owner"])):
         return not_mended("its owner is running")
@@ -322,10 +324,6 @@ def close_compaction(context: RepairContext, fault: Fault) -> MendResult:
     return MENDED
 
 
-def _now(context: RepairContext) -> str:
-    return rfc3339(context.host.now())
-
-
 ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = {
     "settle": settle,
     "recapture": _take_again,
@@ -342,5 +340,5 @@ ACTIONS: Mapping[str, Callable[[RepairContext, Fault], MendResult]] = {
     "close_mode": close_mode,
 }
 
-#: Whether one can be done is found out by the audit.
+#: The audit finds out whether these can be done.
 CHECKS: Mapping[str, Callable[[PlanContext, Fault], str]] = {}

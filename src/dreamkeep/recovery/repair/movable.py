@@ -1,7 +1,7 @@
-"""What a repair may put out of the way: plain files that can be read, and folders of them. And what is in a repair's way.
+"""What a repair may set aside (readable regular files, and folders of them), and what is in a repair's way.
 
-Of a pipe or a device no bytes can be kept, and what a link leads to is not the keep's: such a thing is told, and left to its
-user.
+The bytes of a pipe or a device can't be kept, and the target of a link is not the keep's. Such things are reported and left to
+the user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_link(host: Host, path: str) -> bool:
 
 
 def dangling(host: Host, path: str) -> str:
-    """The link at a path, or above it, that leads nowhere; "" when there is none."""
+    """The link to nothing at a path or above it; "" when there is none."""
     while host.stat(path) is None and path != os.path.dirname(path):
         if is_link(host, path):
             return path
@@ -29,7 +29,7 @@ def dangling(host: Host, path: str) -> str:
 
 
 def in_the_way(host: Host, path: str) -> str:
-    """Why no file can be made where there is none; "" when one can."""
+    """Why no file can be made at a path; "" when one can."""
     if link := dangling(host, path):
         return f"`{link}` is a link to nothing. Bring back its target, or remove it by hand."
     at = host.stat(path)
@@ -42,7 +42,7 @@ def in_the_way(host: Host, path: str) -> str:
 
 
 def why_not(host: Host, path: str, *, folder: bool = True) -> str:
-    """Why a thing can't be put aside; "" when it can (or is gone). `folder`: also when it is one, with what is in it."""
+    """Why something can't be set aside; "" when it can (or is gone). `folder`: a folder may be, with what is in it."""
     try:
         if is_link(host, path):
             return _LINK

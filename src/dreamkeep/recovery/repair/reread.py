@@ -1,11 +1,14 @@
-"""What a journal lost, taken again from the agent's own file: only where that file is proven to hold it.
+"""Read again from the agent's own file what a journal lost: only where the file is proven to have it.
 
 The proof: with every stretch of a source the journal carries a checksum of everything captured up to there. If the file's
-beginning still has that checksum, and what was lost can only have been lines of that file, nothing is missing that is not there.
-A hole is one in lines if the stretches before and behind it do not meet. Where the journal's own word went with its end, the one
-that capture remembers (`state/sources.json`) says how much there was, and of which checksum: what the file holds beyond is new.
-A hole in what one's own agent, hooks or the tap told is not in any file: such a fault stays. How a session began is in no file,
-either; but the head of every later part repeats it, and it is said again from there where nothing but files can have spoken.
+beginning still has that checksum, and only lines of that file can have been lost, then the file has everything that is missing.
+
+- A hole lost lines if the stretches before and behind it do not meet. - If the journal's cursor was lost with its end,
+capture's memory (`state/sources.json`) says how much there was, with its checksum.
+  Whatever the file has beyond that is new.
+- What your own agent, hooks or the tap recorded is in no file: such a fault stays.
+- How a session began is in no file, either. But the head of every later part repeats it, and it is restored from there if nothing
+  but files can have written to the journal.
 """
 
 from __future__ import annotations
@@ -40,30 +43,31 @@ from dreamkeep.recovery.repair.context import PlanContext, RepairContext
 from dreamkeep.recovery.repair.ledger import mark_of, repair_ids
 from dreamkeep.session.summary import ACTIVE, STATE_AFTER
 
-#: Book-keeping: nothing that anybody said.
+#: The journal's own book-keeping.
 _BOOK = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
 _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.CHUNK))
 _LIFE = frozenset((*STATE_AFTER, Kind.SESSION_PLACED, Kind.LINEAGE_FOUND))
 _TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
-#: What a head repeats of a session that comes from files alone. (A hook's call, a framework's item, a title leave a word, too.)
+#: What a part's head carries for a session that comes from files alone. (Hook calls, framework items and titles add more.)
 _CARRIED = frozenset(("state", "opened", "cwd", "project", "lineage:subagent"))
 _BEGAN = "Part of the loss is how the session began or ended, which no transcript records."
 _FORMS = (LINES, LINES_ZST, TEXT, DOCUMENT)
 _KIND = re.compile(rb'\{"id":"[^"\\]{1,80}","kind":"([a-z.]{1,40})"')
 _WORD = re.compile(rb'"src:([a-z]+-[0-9a-f]{10})":"([0-9a-z -]+)"')
-#: As capture does it: comparing needs the old lines in memory.
+#: Comparing needs the old lines in memory, as in capture.
 _LARGEST = 256 << 20
 _LONGEST_BAD = 64 << 20
 _INDEX_WAIT_S = 10.0
 
 
 class Unsafe(Exception):
-    """Why nothing is taken again."""
+    """Why nothing is read again."""
 
 
 class SourceToReread(NamedTuple):
-    """A source to be read again. `behind`: only its end is missing here, so that it simply goes on. `told`: the journal still
-    says what it is. `further`: more of it was captured than the journal has, and the file holds that."""
+    """A source to read again. `behind`: only its end is missing, so reading continues. `torn`: something before its end is
+    missing, so all of it is read. `told`: the journal still says what it is. `further`: more of it was captured than the
+    journal has, and the file has that."""
 
     source: Source
     behind: bool = False
@@ -73,8 +77,8 @@ class SourceToReread(NamedTuple):
     further: bool = False
 
 
-class Stretch(NamedTuple):
-    """Where in a source, by generation and offset, what a frame says of it begins and ends. `again`: a repair read it."""
+class SourceStretch(NamedTuple):
+    """The stretch of a source that a frame has: where it begins and ends, as (generation, offset). `again`: read by a repair."""
 
     seq: int
     begins: tuple[int, int]
@@ -83,8 +87,9 @@ class Stretch(NamedTuple):
 
 
 class ReadableJournal(NamedTuple):
-    """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one, the
-    last seq in each part, each source's stretches, and where the pieces of stretches lie that don't add up."""
+    """What can still be read of a journal. `state`: the session's last. `generations`: each source's, by seq. `mended_at`: the
+    last seq at which a source was mended. `ends`: the last seq in each part. `pieces`: where chunks of source frames don't add
+    up."""
 
     kinds: frozenset[str]
     state: str
@@ -94,7 +99,7 @@ class ReadableJournal(NamedTuple):
     broken: list[int]
     broken_kinds: frozenset[str]
     ends: dict[int, int]
-    stretches: dict[str, list[Stretch]]
+    stretches: dict[str, list[SourceStretch]]
     pieces: list[SeqRange]
 
 
@@ -102,7 +107,7 @@ class ReadableJournal(NamedTuple):
 
 
 def promised(context: PlanContext, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """The faults as an audit may tell them: called repairable only if that is proven. Those of one journal in a row are best."""
+    """The faults as an audit may report them: repairable only if that is proven. Give the faults of one journal in a row."""
     journal: Journal | None = None
     for fault in faults:
         known = CLASSES[fault.cls]
@@ -116,13 +121,13 @@ def promised(context: PlanContext, faults: Iterable[Fault]) -> Iterator[Fault]:
 
 
 def _why_not(journal: Journal, fault: Fault) -> str:
-    """Why a fault can't be mended from a file; "" when it can. Writes nothing."""
+    """Why a fault can't be mended from a file; "" when it can."""
     try:
         to_read(journal, fault)
     except Unsafe as reason:
         return str(reason)
     except (DreamkeepError, OSError, ValueError, KeyError, TypeError) as problem:
-        return f"Its files can't be checked ({problem})."  # what lies there is damaged, after all
+        return f"Its files can't be checked ({problem})."  # the journal is damaged, so anything may be in it
     return ""
 
 
@@ -138,8 +143,8 @@ class Journal:
         self._begins: dict[tuple[str, SourceCursor], tuple[int, bool]] = {}
 
     @cached_property
-    def heard(self) -> ReadableJournal:
-        return _heard(self.host, self.folder, tuple(map(mark_of, repair_ids(self.host, self.root))))
+    def readable(self) -> ReadableJournal:
+        return _read_journal(self.host, self.folder, tuple(map(mark_of, repair_ids(self.host, self.root))))
 
     @cached_property
     def carried_sources(self) -> Mapping[str, Mapping[str, Any]]:
@@ -155,19 +160,19 @@ class Journal:
 
     @cached_property
     def may_be_tapped(self) -> bool:
-        """Whether a tap was ever used here: what belongs to no session, as its greeting, is in the keep's own journal."""
+        """Whether a tap was ever used here. What it records outside of sessions is in the keep's own journal."""
         reading = Reading(self.host, f"{self.root}/{KEEP}", heads=True)
         kinds = {frame["kind"] for frame in reading}
         return not kinds.isdisjoint(_TAP) or any(fault.kind in HOLES for fault in reading.defects)
 
     def is_whole(self, name: str, word: SourceCursor) -> bool:
-        """Whether what can be read of a source here is all that was captured of it."""
+        """Whether the journal still has all that was captured of a source."""
         if name not in self._whole:
             self._whole[name] = _crc(source_bytes.lines(self.host, self.folder, name)) == (word.offset, word.kept_crc)
         return self._whole[name]
 
     def begins(self, source: Source, word: SourceCursor) -> tuple[int, bool]:
-        """How long a file is, and whether it still begins with what was captured."""
+        """(size of the file, whether it still begins with what was captured)."""
         key = (source.path, word)
         if key not in self._begins:
             content = opened(self.host, source)
@@ -179,72 +184,71 @@ class Journal:
 
 
 def to_read(journal: Journal, fault: Fault) -> list[SourceToReread]:
-    """Which sources must be read again; none when nothing was lost, or all is here already. Unsafe where that is not proven."""
+    """Which sources must be read again; none when nothing was lost, or everything is back. Raises `Unsafe` without a proof."""
     if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _is_open(fault):
-        return []  # bytes that nobody can read, and no frame is missing
+        return []  # unreadable bytes, but no frame is missing
     if not journal.session:
         raise Unsafe("The loss is the keep's own data, which no agent's file holds.")
-    heard = journal.heard
+    readable = journal.readable
     bad = _damaged_bytes(journal.host, journal.folder, fault)
-    kinds = _lost_kinds(fault, heard, bad)
+    kinds = _lost_kinds(fault, readable, bad)
     if kinds is None:
-        bad = b""  # not all of it speaks
+        bad = b""  # not all of it can be read
     if kinds is not None and kinds <= _BOOK:
         return []
-    if fault.about.get("known_by") == "capture":  # it tells of lines, and of nothing else
-        if Kind.SESSION_OPENED not in heard.kinds:
+    if fault.about.get("known_by") == "capture":  # which knows only of lines
+        if Kind.SESSION_OPENED not in readable.kinds:
             _check_beginning(journal)
     else:
         _check_kinds(journal, kinds)
     if kinds is None:
         _check_witness(journal, fault)
-    after = _last_lost(fault, heard)
+    after = _last_lost(fault, readable)
     found = _Files(journal, bad).to_read(after)
     if _is_open(fault):
-        since = any(seq > after for told in heard.generations.values() for seq, _ in told)
+        since = any(seq > after for words in readable.generations.values() for seq, _ in words)
         if not since and not any(one.further for one in found):
             raise Unsafe("It is unknown what was lost: the journal has all that was captured from its transcripts.")
-    elif kinds is None and not all(_is_in_lines(heard, SeqRange(*span), found) for span in fault.about["missing"]):
+    elif kinds is None and not all(_is_in_lines(readable, SeqRange(*span), found) for span in fault.about["missing"]):
         raise Unsafe("The loss is not a line of a transcript: none of those is missing.")
     return found
 
 
-def _is_in_lines(heard: ReadableJournal, span: SeqRange, found: Iterable[SourceToReread]) -> bool:
-    """Whether lines of a file were in this hole: what was read before it and what was read behind it do not meet, or were joined
-    by a repair since."""
-    for told in heard.stretches.values():
-        before = next((one for one in reversed(told) if one.seq < span.first), None)
-        behind = next((one for one in told if one.seq > span.last), None)
+def _is_in_lines(readable: ReadableJournal, span: SeqRange, found: Iterable[SourceToReread]) -> bool:
+    """Whether lines of a file were in this hole: the stretches before and behind it do not meet, or a repair has joined them."""
+    for stretches in readable.stretches.values():
+        before = next((one for one in reversed(stretches) if one.seq < span.first), None)
+        behind = next((one for one in stretches if one.seq > span.last), None)
         if behind and behind.begins != (before.ends if before else (1, 0)):
             return True
         if behind and behind.again and behind.begins != behind.ends:
             return True
-        if before is None and any(one.again for one in told):
-            return True  # how it was opened was told again
-    if any(of.first <= span.first and span.last <= of.last for of in heard.pieces):
+        if before is None and any(one.again for one in stretches):
+            return True  # a repair wrote again how it was opened
+    if any(of.first <= span.first and span.last <= of.last for of in readable.pieces):
         return True
-    return any(_may_lie_in(heard, span, one) for one in found)
+    return any(_may_lie_in(readable, span, one) for one in found)
 
 
-def _may_lie_in(heard: ReadableJournal, span: SeqRange, again: SourceToReread) -> bool:
-    told = heard.stretches.get(again.name, ())
+def _may_lie_in(readable: ReadableJournal, span: SeqRange, again: SourceToReread) -> bool:
+    stretches = readable.stretches.get(again.name, ())
     if again.further:
-        return not any(one.seq > span.last for one in told)
-    return not again.told and not any(one.seq < span.first for one in told)
+        return not any(one.seq > span.last for one in stretches)
+    return not again.told and not any(one.seq < span.first for one in stretches)
 
 
 def _is_open(fault: Fault) -> bool:
-    """Whether no frame tells how much was lost: the end is gone, or a compressed part that can't be read."""
+    """Whether no frame shows how much was lost: the end is gone, or a compressed part can't be read."""
     return _end_is_gone(fault) or (fault.about.get("kind") == "cold" and not fault.about.get("missing"))
 
 
 def _end_is_gone(fault: Fault) -> bool:
-    """No frame tells of it; the witness does, or capture."""
+    """Only the witness or capture knows of it."""
     return fault.about.get("known_by") in ("witness", "capture")
 
 
-def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
-    """`marks`: by which frames are known that repairs wrote."""
+def _read_journal(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
+    """`marks`: the ends of ids of frames that repairs wrote."""
     kinds: set[str] = set()
     state, mended_at = "", 0
     generations: dict[str, list[tuple[int, int]]] = {}
@@ -287,10 +291,10 @@ def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
 
 
 class _Stretches:
-    """Of each source, by the name that it has now. Of documents only the generations count: each is read whole."""
+    """Each source's stretches, by its present name. For documents only generations count, because each is read whole."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[Stretch]] = {}
+        self.found: dict[str, list[SourceStretch]] = {}
         self._documents: set[str] = set()
 
     def add(self, seq: int, event: Event, *, again: bool) -> None:
@@ -304,8 +308,8 @@ class _Stretches:
         if word is None:
             if event.kind == Kind.SOURCE_OPENED and self.found.get(name):  # what it is was told again
                 ends = self.found[name][-1].ends
-                self.found[name].append(Stretch(seq, ends, ends, again))
-            return  # it says nothing of how far the source was read
+                self.found[name].append(SourceStretch(seq, ends, ends, again))
+            return  # it doesn't say how far the source was read
         ends = self._at(name, word)
         if event.kind == Kind.SOURCE_READ:
             document = name in self._documents
@@ -314,13 +318,13 @@ class _Stretches:
             begins, again = (word.generation - 1, 0 if name in self._documents else int(body["size"])), False
         else:
             begins = ends
-        self.found.setdefault(name, []).append(Stretch(seq, begins, ends, again))
+        self.found.setdefault(name, []).append(SourceStretch(seq, begins, ends, again))
 
     def repeat(self, seq: int, carried: Carry) -> None:
-        """A part's head says how far all of them were."""
+        """A part's head carries how far every source was read."""
         for name, word in _words(carried):
             at = self._at(name, word)
-            self.found.setdefault(name, []).append(Stretch(seq, at, at))
+            self.found.setdefault(name, []).append(SourceStretch(seq, at, at))
 
     def _at(self, name: str, word: SourceCursor) -> tuple[int, int]:
         return word.generation, 0 if name in self._documents else word.offset
@@ -340,51 +344,51 @@ def _damaged_bytes(host: Host, folder: str, fault: Fault) -> bytes:
         return source.read(about["size"])
 
 
-def _lost_kinds(fault: Fault, heard: ReadableJournal, bad: bytes) -> frozenset[str] | None:
-    """What the lost frames were, where their damaged bytes still say so; None when that can't be told."""
+def _lost_kinds(fault: Fault, readable: ReadableJournal, bad: bytes) -> frozenset[str] | None:
+    """The kinds of the lost frames, if their damaged bytes still show them; None if not."""
     if fault.about["kind"] == "chunks":
-        return heard.broken_kinds
+        return readable.broken_kinds
     lost = sum(last - first + 1 for first, last in fault.about["missing"])
     found = [match[1].decode() for line in bad.split(b"\n") if (match := _KIND.match(line))]
     return frozenset(found) if found and len(found) == lost else None
 
 
 def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
-    heard = journal.heard
+    readable = journal.readable
     if kinds is not None:
         others = kinds - _SOURCE - _BOOK
         if others:
             raise Unsafe(f"The loss is not a line of a transcript ({', '.join(sorted(others))}).")
-        if Kind.CHUNK in kinds and not heard.broken_kinds <= _SOURCE:
-            raise Unsafe(f"The loss is not a line of a transcript ({', '.join(sorted(heard.broken_kinds))}).")
+        if Kind.CHUNK in kinds and not readable.broken_kinds <= _SOURCE:
+            raise Unsafe(f"The loss is not a line of a transcript ({', '.join(sorted(readable.broken_kinds))}).")
         return
-    others = heard.kinds - _SOURCE - _BOOK - _LIFE
+    others = readable.kinds - _SOURCE - _BOOK - _LIFE
     if others:
         raise Unsafe(f"It is unknown what was lost: this journal doesn't come from files alone ({sorted(others)[0]}, …).")
-    if Kind.SESSION_OPENED not in heard.kinds:
+    if Kind.SESSION_OPENED not in readable.kinds:
         _check_beginning(journal)
-    elif journal.carried.get("state", heard.state) != heard.state:
+    elif journal.carried.get("state", readable.state) != readable.state:
         raise Unsafe(_BEGAN)
 
 
 def _check_witness(journal: Journal, fault: Fault) -> None:
-    """What is known of what was lost: it must be nothing that only a hook, a tap or the user said."""
+    """The witness knows something about the loss: it must be nothing that only a hook, a tap or the user recorded."""
     known = fault.about.get("witnessed")
     if not known:
         return
-    if known["state"] not in (ACTIVE, journal.heard.state):
+    if known["state"] not in (ACTIVE, journal.readable.state):
         raise Unsafe(_BEGAN)
     if known["others"] and not any(one.get("role") == "turns" for one in journal.carried_sources.values()):
         raise Unsafe("It is unknown what was lost: some messages didn't come from files alone.")
 
 
 def _check_beginning(journal: Journal) -> None:
-    """Where it is lost how the session began, little may be left by which to tell who spoke: the last head must, by what it
-    repeats. (A tap and one's own program leave no word there.)"""
+    """If the session's beginning is lost, little may be left that shows who wrote to the journal. Then the last head must show
+    it, by what it carries. (A tap and your own program leave nothing there.)"""
     carried = journal.carried
     if "opened" not in carried:
         raise Unsafe(f"{_BEGAN} `dreamkeep ingest --again` brings back what they do record.")
-    if carried.get("state") != (journal.heard.state or ACTIVE):
+    if carried.get("state") != (journal.readable.state or ACTIVE):
         raise Unsafe(_BEGAN)
     for key, value in carried.items():
         if key == "lineage:fork":
@@ -395,29 +399,29 @@ def _check_beginning(journal: Journal) -> None:
         raise Unsafe("It is unknown what was lost: a tap was used with this keep, and what it records is in no file.")
 
 
-def _last_lost(fault: Fault, heard: ReadableJournal) -> int:
+def _last_lost(fault: Fault, readable: ReadableJournal) -> int:
     if fault.about["kind"] == "chunks":
         return int(fault.about["at"])
     if _end_is_gone(fault):
         return int(fault.about["after"])
     if _is_open(fault):  # what was written since goes on from the last one that can be read
-        return max((seq for part, seq in heard.ends.items() if part <= fault.about["part"]), default=0)
+        return max((seq for part, seq in readable.ends.items() if part <= fault.about["part"]), default=0)
     return max((last for _, last in fault.about["missing"]), default=0)
 
 
 class _Files:
-    """The files a session came from, against what its journal has of them."""
+    """Compares the files a session came from with what its journal has of them."""
 
     def __init__(self, journal: Journal, bad: bytes) -> None:
         self._journal = journal
         self._host = journal.host
-        self._heard = journal.heard
-        #: What the damaged bytes still say of whose lines they were. Not to be relied on by itself.
+        self._readable = journal.readable
+        #: The sources that the damaged bytes still name. Not a proof by itself.
         found = [(name.decode(), SourceCursor.parse(text.decode("utf-8", "replace"))) for name, text in _WORD.findall(bad)]
         self._lost = {name: word for name, word in found if word}
         self._agent, _, self._native = journal.session.partition(":")
         self._cache = journal.cache
-        self._told = journal.carried_sources
+        self._sources = journal.carried_sources
 
     def to_read(self, after: int) -> list[SourceToReread]:
         """`after`: the last seq that was lost."""
@@ -430,8 +434,8 @@ class _Files:
         if word.offset > _LARGEST:
             raise Unsafe("The transcript is too large to compare.")
         whole = self._journal.is_whole(name, word)
-        if whole and (self._heard.mended_at > after or (self._lost and name not in self._lost)):
-            return None  # taken again since; or the damaged bytes say whose they are, and they are not of this one
+        if whole and (self._readable.mended_at > after or (self._lost and name not in self._lost)):
+            return None  # it was read again since, or the damaged bytes name another source
         source = self._source(name)
         self._check_generations(name, word, source.form)
         try:
@@ -440,7 +444,7 @@ class _Files:
             raise Unsafe(f"The transcript can't be read ({problem.strerror or problem}).") from problem
         if not same and not (source.form == DOCUMENT and whole):
             raise Unsafe("The transcript has changed since it was captured.")
-        told = name in self._told
+        told = name in self._sources
         further = self._goes_further(name, source, word) if source.form != DOCUMENT else size != word.offset or not same
         if not whole:
             return SourceToReread(source, torn=True, told=told, name=name, further=further)
@@ -451,8 +455,8 @@ class _Files:
         return SourceToReread(source, behind=True, told=told, name=name, further=True)
 
     def _goes_further(self, name: str, source: Source, word: SourceCursor) -> bool:
-        """Whether more was captured than the journal has, as capture remembers (or the damaged bytes still say): then the file
-        must hold that. What it holds beyond is new, and proves nothing."""
+        """Whether more was captured than the journal has, according to capture's memory or the damaged bytes. Then the file
+        must have that; whatever it has beyond is new and proves nothing."""
         lost = self._lost.get(name)
         if lost and lost[:2] > word[:2] and self._journal.begins(source, lost)[1]:
             return True
@@ -466,7 +470,7 @@ class _Files:
         return True
 
     def _captured(self, name: str, path: str) -> SourceCursor | None:
-        """How far a source was captured, as capture remembers."""
+        """How far a source was captured, according to capture's memory."""
         seen = self._cache.get(path)
         if seen is None:
             known = (self._cache.get(one) for one, role in self._remembered() if self._name(one, role) == name)
@@ -474,12 +478,12 @@ class _Files:
         return SourceCursor.parse(seen.word) if seen else None
 
     def _source(self, name: str) -> Source:
-        """The file that a source was, by what the journal says of it; else by what capture remembers."""
-        known = self._told.get(name, {})
+        """The file of a source, according to the journal or else to capture's memory."""
+        known = self._sources.get(name, {})
         if path := known.get("path", ""):
             source = Source(self._agent, path, known.get("form", LINES), self._native, known.get("role", "main"))
         else:
-            # However it looks by now: whether it begins with what was captured is asked next.
+            # Even if it has changed: whether it still begins with what was captured is checked next.
             same = (seen for seen in self._remembered() if self._name(*seen) == name)
             source = next((one for path, role in same if (one := self._find_source(path, role))), Source(self._agent, ""))
         if not source.path or "\ufffd" in source.path:
@@ -490,14 +494,14 @@ class _Files:
         return source
 
     def _remembered(self) -> Iterator[tuple[str, str]]:
-        """(path, role) of files of this session, as they were captured last."""
+        """(path, role) of this session's files in capture's memory."""
         for path in self._cache.paths():
             seen = self._cache.get(path)
             if seen and (seen.agent, seen.session) == (self._agent, self._native):
                 yield path, seen.role
 
     def _find_source(self, path: str, role: str) -> Source | None:
-        """A file that capture remembers, as its agent's module knows it: only that says how it is to be read."""
+        """The source at a path, according to its agent's module, which knows how to read it."""
         for one in named(self._host, path, [self._agent]):
             if isinstance(one, Source) and one.path == path:
                 return one._replace(session=self._native, role=role)
@@ -512,7 +516,7 @@ class _Files:
         return f"{role}-{sha256(real).hexdigest()[:10]}"
 
     def _forgotten(self, words: dict[str, SourceCursor]) -> Iterator[SourceToReread]:
-        """Files that hold what was captured of them, and of which the journal knows nothing any more, not even their opening."""
+        """Files that still have what was captured, but of which the journal has nothing any more, not even their opening."""
         for path, role in self._remembered():
             seen = self._cache.get(path)
             name = self._name(path, role)
@@ -525,30 +529,32 @@ class _Files:
                 yield SourceToReread(one, behind=True, name=name, further=True)
 
     def _still_begins(self, source: Source, seen: SourceState) -> bool:
-        """Also if it was copied, touched, or went on since. (Of a document nothing is a beginning.)"""
+        """True also if it was copied, touched or continued since. (A document has no beginning in this sense.)"""
         word = SourceCursor.parse(seen.word)
         if source.form == DOCUMENT or word is None or self._host.stat(source.path) is None:
             return False
         return self._journal.begins(source, word)[1]
 
     def _check_generations(self, name: str, word: SourceCursor, form: str) -> None:
-        """What was lost must be of the newest generation: earlier ones are not in the file any more."""
-        told = self._heard.generations.get(name, [])
+        """Check that the loss is in the newest generation; earlier ones are no longer in the file."""
+        told = self._readable.generations.get(name, [])
         if form == DOCUMENT:
             if not {generation for _, generation in told}.issuperset(range(1, word.generation)):
                 raise Unsafe("The loss is an earlier version of the file, which no longer exists.")
             return
-        spans = [span for *_, missing in self._heard.holes for span in missing] + [SeqRange(s, s) for s in self._heard.broken]
+        spans = [span for *_, missing in self._readable.holes for span in missing] + [
+            SeqRange(s, s) for s in self._readable.broken
+        ]
         first = min((span.first for span in spans), default=0)
         before = max((generation for seq, generation in told if seq < first), default=1)
-        if first and before < word.generation and self._heard.mended_at < first:
+        if first and before < word.generation and self._readable.mended_at < first:
             raise Unsafe("The loss may be from a version of the file that no longer exists.")
 
     def _check_document(self, name: str, source: Source, word: SourceCursor) -> None:
-        """One that is another than the journal's last: it must be what was captured, not what was written over it since."""
+        """Check a document that differs from the journal's last one: it must be what was captured, not something newer."""
         lost = self._lost.get(name)
         if lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]:
-            return  # the damaged bytes still say which checksum it had
+            return  # the damaged bytes still have its checksum
         if not self._looks_same(source.path, self._cache.get(source.path)):
             raise Unsafe("The transcript has changed since it was captured, so it may not hold what was lost.")
 
@@ -569,7 +575,7 @@ def opened(host: Host, source: Source) -> Content:
 
 
 def recapture(context: RepairContext, fault: Fault) -> MendResult:
-    """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
+    """A torn source gets a new, whole generation; one that is behind is read on. Then a frame says that the fault is mended."""
     host, root = context.host, context.root
     try:
         journal = Journal(host, root, fault.session)
@@ -595,10 +601,10 @@ def _was_lost(fault: Fault) -> bool:
 def _read(context: RepairContext, journal: Journal, again: list[SourceToReread]) -> None:
     host = context.host
     ingest = Ingest(host, context.root, context.journals, context.ids, exclude=context.exclude)
-    if again and journal.heard.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
+    if again and journal.readable.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
         ingest.begin_again(journal.session, _facts(host, [one.source for one in again]))
     for source, behind, torn, told, *_ in again:
-        if not told and not torn:  # what is torn is told together with its new generation
+        if not told and not torn:  # a torn one is described together with its new generation
             ingest.tell_again(source)
         if behind:
             for outcome in ingest.take(source, host.stat(source.path)):
@@ -614,7 +620,7 @@ def _read(context: RepairContext, journal: Journal, again: list[SourceToReread])
 
 
 def _facts(host: Host, sources: list[Source]) -> Iterator[Fact]:
-    """What its transcript says."""
+    """The facts in the session's transcript."""
     for source in sources:
         if source.role not in BESIDE:
             content = opened(host, source)

@@ -1,6 +1,6 @@
-"""Repairs of captured transcripts: only blanked bytes are filled in again, from the journal. What else was done may be meant.
+"""Repair of captured transcripts: only blanked bytes are filled in again, from the journal. Any other change may be intended.
 
-The bytes that are not NUL must be the captured ones, byte for byte, in their places; whatever the agent wrote behind them stays.
+All bytes that are not NUL must be the captured ones, in their places. Whatever the agent wrote after them stays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One journal into another: what they have and we lack is appended; nothing here is replaced. Pure but for reading.
+"""Merge one journal into another: find the events that theirs has and ours lacks. Nothing is replaced. Pure except for reading.
 
-As long as ours is the beginning of theirs, the rest is appended as it is, cursors included. Where they differ (both went on, or
-ours has a hole), events are told apart by their ids, and what is about now counts only if it is newer: a title than our title, a
-state than our state. Where a session runs is said once, so theirs only fills in what we do not know.
+As long as ours is the beginning of theirs, the rest is appended as it is, including cursors. Where they differ (both went on,
+or ours has a hole), events are compared by id, and what describes the present (a title, a state) counts only if it is newer
+than ours. Where a session runs never changes, so theirs only fills in what ours lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dreamkeep.journal.reader import Position, Reading
 from dreamkeep.journal.scan import events, join_chunks
 from dreamkeep.memory.project import BY_INGEST
 
-#: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
+#: Events that set a property of a session. The last one counts, so an older one must not be appended after it.
 _NOW = {
     Kind.SESSION_OPENED: "state",
     Kind.SESSION_ENDED: "state",
@@ -30,7 +30,7 @@ _NOW = {
     Kind.SESSION_RESUMED: "state",
     Kind.SESSION_TITLED: "title",
 }
-#: The same of the keep's own records, by a user's words: notes, insights, tasks.
+#: The same for notes, insights and tasks in the keep's own journal, as a user sets them.
 _OF_RECORDS = {
     Kind.NOTE_EDITED: "text",
     Kind.NOTE_PINNED: "pin",
@@ -45,41 +45,41 @@ _OF_RECORDS = {
     Kind.TASK_RENAMED: "title",
     Kind.TASK_CLOSED: "state",
 }
-#: Words of which the last one counts.
+#: Carried values that may be set again.
 _LAST = ("state", "title")
-#: A source's frames build on each other: they are not taken one by one, but as the source whole.
+#: A source's frames build on each other, so a source is merged as a whole.
 _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.SOURCE_ROWS))
 
 
-class Lacking(NamedTuple):
-    """One event of theirs that we lack. `follows`: ours is the beginning of theirs up to here. `erased`: we had it, and what was
-    in it was deleted."""
+class MissingEvent(NamedTuple):
+    """An event of theirs that ours lacks. `follows`: up to here, ours is the beginning of theirs. `erased`: ours had it, and its
+    content was deleted."""
 
     event: Event
     follows: bool
     erased: bool = False
 
 
-class Ours:
-    """Our journal, as far as it must be known: almost nothing is held while it goes along with theirs."""
+class OurJournal:
+    """Our journal, read alongside theirs. As long as the two are the same, almost nothing is kept in memory."""
 
     def __init__(self, host: Host, folder: str) -> None:
         self._reading = Reading(host, folder, raw=True)
         self._frames = iter(self._reading)
-        #: Frames that we have and they lost: they may tell them again later.
+        #: Our frames that are not at the same place in theirs; theirs may have them later.
         self._ids: set[str] = set()
         self.apart = False
-        #: What was carried where we stopped reading: cursors and last words.
+        #: What our journal carried where reading stopped: cursors and last values.
         self.carry: Carried = {}
-        #: When we last said how something is now ("state", "title", …), among frames that they do not have at the same place.
+        #: When ours last set a property ("state", "title", …), in frames that are not at the same place in theirs.
         self.newest: dict[str, str] = {}
         #: Up to this seq both are the same.
         self.same = 0
-        #: Hook calls that were journaled here, by their names in the spool: whoever drains one gives its frame another id.
+        #: Hook calls that are journaled here, by their names in the spool (each drain gives their frame another id).
         self.calls: set[str] = set()
-        #: Ids of frames in which something was erased, and that were not told again since; and what is left in each of them.
+        #: Our erased frames that were not appended again since: their ids, and what is left in each.
         self.erased: dict[str, set[str]] = {}
-        #: Sources of which they have frames that we lack; and what they carry.
+        #: Sources of which theirs has frames that ours lacks; and what theirs carries.
         self.sources: set[str] = set()
         self.theirs: Carried = {}
         self._mine = self._next()
@@ -99,7 +99,7 @@ class Ours:
         return frame["id"] in self._ids or (_is_erased(frame) and _left(frame) in self.erased.get(frame["id"], ()))
 
     def differing(self) -> list[str]:
-        """Of these sources, those that are not the same here, by length and checksum; all, if something of ours is lost."""
+        """Those of these sources that differ here, by length and checksum; all of them if ours has lost something."""
         whole = not self._reading.defects
         return sorted(one for one in self.sources if not whole or _content(self.carry, one) != _content(self.theirs, one))
 
@@ -115,7 +115,7 @@ class Ours:
         else:
             self._ids.add(frame["id"])
             self.erased.pop(frame["id"], None)
-        body = frame.get("body") or {}  # a user's word without its reason is still the user's word
+        body = frame.get("body") or {}  # an erased body: it is still the user's decision
         if frame["kind"] == Kind.HOOK_FIRED:
             self.calls.update(journaled(body))
         if not body.get("run"):
@@ -123,31 +123,31 @@ class Ours:
                 self.newest[about] = max(self.newest.get(about, ""), frame["at"])
 
 
-def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
-    """Events in their journal (`folder`) that ours has not, or not whole."""
+def find_missing(ours: OurJournal, host: Host, folder: str) -> Iterator[MissingEvent]:
+    """Events in their journal (`folder`) that ours lacks, or has only in part."""
     incomplete: set[str] = set()
 
     def watched() -> Iterator[Frame]:
         for frame in Reading(host, folder, raw=True):
             merge(ours.theirs, frame)
             if not ours.has(frame):
-                # A long event is there only if all its pieces are: told again, it is told whole.
+                # A long event is complete only with all its chunks; it is appended again as a whole.
                 incomplete.add(frame["body"]["of"] if frame["kind"] == Kind.CHUNK else frame["id"])
             yield frame
 
     for frame, chunked in join_chunks(watched()):
         if frame["id"] in incomplete:
-            yield Lacking(_event(frame, chunked), not ours.apart, frame["id"] in ours.erased)
+            yield MissingEvent(_event(frame, chunked), not ours.apart, frame["id"] in ours.erased)
         incomplete.clear()
 
 
 def _is_erased(frame: Frame) -> bool:
-    """At its own length and checksum (journal/erase.py), so that these do not tell it."""
+    """An erased frame keeps its length and checksum (journal/erase.py), so only its body shows it."""
     return isinstance(frame.get("body"), dict) and "erased" in frame["body"]
 
 
 def _left(frame: Frame) -> str:
-    """By what it is known that no more is left in another copy: whatever was filled in, and however it is written."""
+    """What is left of an erased body, to compare copies: without the filling, in one spelling."""
     return json.dumps({key: value for key, value in frame["body"].items() if key != "erased"}, sort_keys=True)
 
 
@@ -156,7 +156,7 @@ def _lost(mine: Frame, theirs: Frame) -> bool:
 
 
 def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """Of what an event is the last word, until the next one."""
+    """The properties that an event sets."""
     if kind in _NOW:
         yield _NOW[kind]
     elif kind in _OF_RECORDS:
@@ -168,24 +168,24 @@ def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"project {body.get('was')}", f"project {names}")
 
 
-def is_older(event: Event, ours: Ours) -> bool:
-    """Whether a user has said something newer of what it is about. What a run did without knowing that word never counts more."""
+def is_older(event: Event, ours: OurJournal) -> bool:
+    """Whether a user here has set the same property later. What a dream did without knowing that never counts more."""
     body = json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body
     said = [ours.newest[about] for about in about_now(event.kind, body) if about in ours.newest]
     return bool(said) and (bool(body.get("run")) or event.at <= max(said))
 
 
-def is_journaled(event: Event, ours: Ours) -> bool:
-    """Whether all hook calls of a frame are here, though in other frames."""
+def has_all_calls(event: Event, ours: OurJournal) -> bool:
+    """Whether all hook calls of an event are here, in whatever frames."""
     if event.kind != Kind.HOOK_FIRED:
         return False
     calls = journaled(json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body)
     return bool(calls) and calls <= ours.calls
 
 
-class Journaled:
-    """Hook calls that were journaled in a journal (`folder`), by their names in the spool. Read once, then only what is new: a
-    snapshot may have thousands that wait."""
+class JournaledCalls:
+    """The hook calls in a journal (`folder`), by their names in the spool. After the first time only what is new is read,
+    because a snapshot may have thousands of waiting calls."""
 
     def __init__(self, host: Host, folder: str) -> None:
         self._host = host
@@ -203,19 +203,19 @@ class Journaled:
         return call in self._calls
 
 
-def wanted(found: Lacking, ours: Ours) -> Event | None:
-    """What to append for it: as it is where it simply follows; else without what would turn ours back."""
+def event_to_append(found: MissingEvent, ours: OurJournal) -> Event | None:
+    """What to append for it: the event as it is where it simply follows; otherwise without what would turn ours back."""
     event = found.event
     if found.follows:
         return event
     if event.kind in _SOURCE:
         ours.sources.add(_source(event))
         return None
-    if is_journaled(event, ours):
+    if has_all_calls(event, ours):
         return None
     about = _NOW.get(event.kind)
     if event.kind == Kind.SESSION_OPENED and ("state" in ours.newest or "state" in ours.carry):
-        # The state is ours to say; but where it runs may be what damage took. The same id: it was told.
+        # The state is ours, but damage may have taken where the session runs. It keeps its id, so it counts as known.
         carry = {key: value for key, value in (event.carry or {}).items() if key != "state"}
         event = event._replace(kind=Kind.SESSION_PLACED, carry=carry)
     elif about and event.at <= ours.newest.get(about, ""):
@@ -226,13 +226,14 @@ def wanted(found: Lacking, ours: Ours) -> Event | None:
 
 
 def _words(theirs: Carry | None, known: Carried) -> Carried:
-    """How far their sources and their spool were read says nothing here. A word that stands already would look like a replay."""
+    """Their values without the cursors of sources and spool, which mean nothing here, and without what ours carries already,
+    which would look like a replay."""
     words = {key: value for key, value in (theirs or {}).items() if key != "drain" and not key.startswith("src:")}
     return {key: value for key, value in words.items() if key not in known or (key in _LAST and known[key] != value)}
 
 
 def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[Event]]:
-    """At most so many together, and not many more bytes than `size`: memory stays bounded."""
+    """At most `most` events and little more than `size` bytes at once, so that memory stays bounded."""
     batch: list[Event] = []
     held = 0
     for event in events:
@@ -246,7 +247,7 @@ def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[E
 
 
 def _content(carried: Carried, source: str) -> object:
-    """None is like nothing else: a source without a word is looked at."""
+    """For comparing. A source without a cursor equals nothing, so it counts as different."""
     word = SourceCursor.parse(carried.get(f"src:{source}"))
     return (word.generation, word.offset, word.crc) if word else object()
 
@@ -257,7 +258,7 @@ def _source(event: Event) -> str:
 
 
 def _event(frame: Frame, chunked: bytes | None) -> Event:
-    """With the exact bytes of its body; armoured ones are made anew, which gives the same."""
+    """The event with the exact bytes of its body. Armoured bodies are encoded anew, which gives the same bytes."""
     if "arm" in frame and chunked is None:
         return event_of(frame)
     if "arm" in frame and chunked is not None:

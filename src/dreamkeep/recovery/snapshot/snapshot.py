@@ -1,14 +1,14 @@
-"""A keep as one file, out and checked: `export`, `verify`. What it holds is told in `docs/snapshot.md`.
+"""A keep as one file: `export`, `verify`, and the reader that an import uses. `docs/snapshot.md` describes the file.
 
-    dreamkeep-snapshot.json   format and whose keep it is; first, so that an older program can refuse
+    dreamkeep-snapshot.json   the format and the keep's id; first, so that an older program can refuse
     spool/…                   hook calls not yet journaled
     keep.toml                 settings
     journal/…                 every part, uncompressed, byte for byte: the truth
     aside/… pages/…           what was set aside; pages
-    view/AGENT/….md           each session for people to read; nothing is imported from here
-    manifest.json             names, sizes and digests of all; last, so that a cut file shows
+    view/AGENT/….md           each session for people to read; never imported
+    manifest.json             names, sizes and digests of everything; last, so that a truncated file shows
 
-Caches, locks and the index are not in it: they are made again.
+Caches, locks and the index are not in it: they are rebuilt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, SESSIONS
 from dreamkeep.journal.reader import Reading
 from dreamkeep.recovery.repair.movable import is_link
-from dreamkeep.recovery.snapshot.file import Bad, Damaged, Header, Packer, Unpacker
+from dreamkeep.recovery.snapshot.file import BadEntry, DamagedEntry, Header, Packer, Unpacker
 
 FORMAT = 1
 ABOUT = "dreamkeep-snapshot.json"
@@ -37,23 +37,23 @@ MANIFEST = "manifest.json"
 TOML = "keep.toml"
 VIEW = "view"
 PAGES = "pages"
-#: Folders whose files go in as they are.
+#: Folders whose files are copied as they are.
 FOLDERS = ("aside", SPOOL, PAGES)
 _BLOCK = 1 << 20
-#: What our own two entries may be at most: they are read whole.
+#: The largest size of our own two entries, which are read into memory.
 _LARGEST = 256 << 20
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _WAIT_S = 60.0
 
-#: (done, of how many)
+#: (done, total)
 Progress = Callable[[int, int], None]
 #: For a journal's folder: a name and a page for people; None when there is nothing to show.
-Views = Callable[[str], "tuple[str, str] | None"]
+MakePage = Callable[[str], "tuple[str, str] | None"]
 
 
 class SnapshotCounts(NamedTuple):
-    """What a snapshot holds. `digest`: of its manifest, and so of everything."""
+    """What a snapshot has in it. `digest`: of its manifest, and so of everything."""
 
     sessions: int = 0
     parts: int = 0
@@ -62,10 +62,10 @@ class SnapshotCounts(NamedTuple):
     digest: str = ""
 
 
-class Verified(NamedTuple):
+class VerifyResult(NamedTuple):
     counts: SnapshotCounts
     about: Mapping[str, Any]
-    bad: Sequence[Bad]
+    bad: Sequence[BadEntry]
 
     @property
     def ok(self) -> bool:
@@ -75,18 +75,18 @@ class Verified(NamedTuple):
 # -- export
 
 
-class Exported(NamedTuple):
-    """`problems`: what could not be read, and so is not in it, or not whole."""
+class ExportResult(NamedTuple):
+    """`problems`: what could not be read, so it is missing or not whole."""
 
     counts: SnapshotCounts
-    problems: Sequence[Bad]
+    problems: Sequence[BadEntry]
 
 
 def export(
-    host: Host, root: str, path: str, view: Views | None, progress: Progress | None = None, lost: Sequence[Bad] = ()
-) -> Exported:
-    """`view`: what people shall read of the session in this journal folder; none for a snapshot without pages. `lost`: what is
-    known to be missing from the keep itself."""
+    host: Host, root: str, path: str, view: MakePage | None, progress: Progress | None = None, lost: Sequence[BadEntry] = ()
+) -> ExportResult:
+    """`view`: makes the page of a session; None for a snapshot without pages. `lost`: what is known to be missing from the
+    keep."""
     _check_place(host, root, path)
     temp = f"{path}.{host.random(8).hex()}.tmp"
     try:
@@ -109,17 +109,17 @@ def export(
         if isinstance(problem, OSError):
             raise from_os(problem, "writing the snapshot", path) from problem
         raise
-    return Exported(counts, work.problems)
+    return ExportResult(counts, work.problems)
 
 
 def _check_place(host: Host, root: str, path: str) -> None:
-    """Not in the keep: it would hold what is deleted there later, and the next snapshot would hold this one."""
+    """Not inside the keep: the file would have what is deleted there later, and the next snapshot would have this one in it."""
     folder = _above(path)
     try:
-        at, taken = host.stat(folder), host.stat(path) is not None
+        at, is_taken = host.stat(folder), host.stat(path) is not None
     except OSError as problem:
         raise _no_place(problem, path) from problem
-    if taken:
+    if is_taken:
         raise _taken(path)
     if at is None or not at.is_folder:
         raise BadUsage("no such folder", where=folder, next="Create it first, or choose another.")
@@ -142,7 +142,7 @@ def _no_place(problem: OSError, path: str) -> DreamkeepError:
 
 
 def _publish(host: Host, temp: str, path: str) -> None:
-    """Create-or-fail, also on a disk where no file can have two names (a stick, some network disks)."""
+    """Create the file or fail, also on a disk where no file can have two names (a USB stick, some network disks)."""
     try:
         host.link(temp, path)
         host.remove(temp)
@@ -150,7 +150,7 @@ def _publish(host: Host, temp: str, path: str) -> None:
     except OSError as problem:
         if problem.errno not in _NO_LINKS:
             raise
-    host.close(host.create(path))  # ours from now on, so nobody else's is replaced
+    host.close(host.create(path))  # the name is ours now, so no other file is replaced
     try:
         host.replace(temp, path)
     except OSError:
@@ -162,11 +162,11 @@ def _discard(host: Host, path: str) -> None:
     try:
         host.remove(path)
     except OSError:
-        pass  # it has its name already, or the disk failed us; the name says what it is
+        pass  # it has its final name already, or the disk failed; the name says what it is
 
 
 class _End(NamedTuple):
-    """Up to where a journal goes out: its last part, and how long that is (None: all of it)."""
+    """Where the export of a journal ends: its last part, and that part's size (None: all of it)."""
 
     part: int
     size: int | None
@@ -174,7 +174,7 @@ class _End(NamedTuple):
 
 class _Export:
     def __init__(
-        self, host: Host, root: str, view: Views | None, packer: Packer, progress: Progress | None, lost: Sequence[Bad]
+        self, host: Host, root: str, view: MakePage | None, packer: Packer, progress: Progress | None, lost: Sequence[BadEntry]
     ) -> None:
         self._host = host
         self._root = root
@@ -182,13 +182,13 @@ class _Export:
         self._packer = packer
         self._progress = progress
         self._listed: list[Header] = []
-        self.problems: list[Bad] = list(lost)
+        self.problems: list[BadEntry] = list(lost)
 
     def run(self) -> SnapshotCounts:
         journals = [KEEP, *session_folders(self._host, self._root)]
         self._add_bytes(ABOUT, _json({"format": FORMAT, "keep": keep_id(self._host, self._root)}))
         with self._nobody_drains():
-            # Of one moment: a hook call is in the spool or in a journal, and in no snapshot it is in both or in none.
+            # At one moment, so that a hook call is in the spool or in a journal, never in both or in none.
             self._add_files(SPOOL)
             ends = {journal: self._end(journal) for journal in journals}
         if self._host.stat(f"{self._root}/{TOML}"):
@@ -204,7 +204,8 @@ class _Export:
             for journal in journals[1:]:
                 if page := self._view(journal):
                     self._add_bytes(f"{VIEW}/{page[0]}", page[1].encode("utf-8", "surrogatepass"))
-        counts = _counted(self._listed, hashlib.sha256(manifest := _manifest(self._listed, self.problems)).hexdigest())
+        manifest = _manifest(self._listed, self.problems)
+        counts = _count(self._listed, hashlib.sha256(manifest).hexdigest())
         self._add_bytes(MANIFEST, manifest)
         self._packer.end()
         return counts
@@ -224,24 +225,24 @@ class _Export:
             self._host.close(handle)
 
     def _end(self, journal: str) -> _End:
-        """Seen while nobody writes: an append is there whole or not at all. What comes later is for the next snapshot."""
+        """Taken while nobody writes: an append is in it whole or not at all. What comes later is for the next snapshot."""
         folder = f"{self._root}/{journal}"
         try:
             handle = self._host.open_read(f"{folder}/{parts.LOCK}")
         except (FileNotFoundError, NotADirectoryError):
-            return self._last(folder)  # a journal that somebody copied here; or no journal at all
+            return self._last_part(folder)  # a journal that somebody copied here, or no journal at all
         try:
             lock(self._host, handle, where=folder, wait_s=_WAIT_S, shared=True)
-            return self._last(folder)
+            return self._last_part(folder)
         finally:
             self._host.close(handle)
 
-    def _last(self, folder: str) -> _End:
-        numbers = self._numbers(folder)
+    def _last_part(self, folder: str) -> _End:
+        numbers = self._part_numbers(folder)
         plain = self._host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
         return _End(numbers[-1] if numbers else 0, plain.size if plain else None)
 
-    def _numbers(self, folder: str) -> list[int]:
+    def _part_numbers(self, folder: str) -> list[int]:
         try:
             return parts.numbers(self._host, folder)
         except NotADirectoryError:
@@ -249,7 +250,7 @@ class _Export:
 
     def _add_journal(self, journal: str, end: _End) -> None:
         folder = f"{self._root}/{journal}"
-        for part in self._numbers(folder):
+        for part in self._part_numbers(folder):
             if part <= end.part:
                 self._add_part(folder, part, f"{journal}/{parts.name(part)}", end.size if part == end.part else None)
 
@@ -259,15 +260,14 @@ class _Export:
                 header = _measured(name, _blocks(source, limit))
                 damaged, behind = parts.is_damaged(source), parts.behind(source)
         except OSError as problem:
-            if self._host.stat(folder) is not None:  # else it was deleted just now
-                self._tell(name, problem)
+            if self._host.stat(folder) is not None:  # otherwise it was just deleted
+                self._note_unreadable(name, problem)
             return
         if damaged:
-            self.problems.append(
-                Bad(name, "the compressed part is damaged; the rest of it can't be read and is not in the snapshot")
-            )
+            what = "the compressed part is damaged; the rest of it can't be read and is not in the snapshot"
+            self.problems.append(BadEntry(name, what))
         if behind:
-            self.problems.append(Bad(name, f"{behind} bytes after the end of the compressed part are not in the snapshot"))
+            self.problems.append(BadEntry(name, f"{behind} bytes after the end of the compressed part are not in the snapshot"))
         try:
             with parts.stream(self._host, folder, part) as source:
                 self._add(header, _blocks(source, header.size))
@@ -275,23 +275,23 @@ class _Export:
             raise Failed("it changed while it was read", where=name, next="Export again.") from problem
 
     def _add_files(self, folder: str) -> None:
-        """All below it. What a link to a folder leads to is not the keep's, and it may lead back to where it lies."""
+        """All files below it. The target of a link to a folder is not the keep's, and it may contain the link."""
         for name in _names(self._host, f"{self._root}/{folder}"):
             path = f"{folder}/{name}"
             try:
                 at = self._host.stat(f"{self._root}/{path}")
             except OSError as problem:
-                self._tell(path, problem)
+                self._note_unreadable(path, problem)
                 continue
             if at and at.is_folder and is_link(self._host, f"{self._root}/{path}"):
-                self.problems.append(Bad(path, "it is a link to a folder that is not part of the keep"))
+                self.problems.append(BadEntry(path, "it is a link to a folder that is not part of the keep"))
             elif at and at.is_folder:
                 self._add_files(path)
             elif at and not name.endswith(".tmp"):
                 self._add_file(path)
 
     def _add_file(self, name: str) -> None:
-        """Opened once: it may be taken away or replaced while it is read twice, or grow."""
+        """Opened only once, although it is read twice: it may be removed, be replaced or grow meanwhile."""
         try:
             with self._host.open_stream(f"{self._root}/{name}") as source:
                 header = _measured(name, _blocks(source, None))
@@ -302,7 +302,7 @@ class _Export:
         except OSError as problem:
             if self._packer.writing:
                 raise
-            self._tell(name, problem)
+            self._note_unreadable(name, problem)
 
     def _add_bytes(self, name: str, data: bytes) -> None:
         self._add(_measured(name, [data]), [data])
@@ -311,8 +311,8 @@ class _Export:
         self._packer.add(header, blocks)
         self._listed.append(header)
 
-    def _tell(self, name: str, problem: OSError) -> None:
-        self.problems.append(Bad(name, f"it can't be read ({problem.strerror or type(problem).__name__})"))
+    def _note_unreadable(self, name: str, problem: OSError) -> None:
+        self.problems.append(BadEntry(name, f"it can't be read ({problem.strerror or type(problem).__name__})"))
 
 
 def _blocks(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
@@ -326,7 +326,7 @@ def _blocks(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
 
 
 def _measured(name: str, blocks: Iterable[bytes]) -> Header:
-    """A tar says how long an entry is before it comes, so everything is read twice; memory stays bounded."""
+    """A tar has an entry's size before its bytes, so everything is read twice; memory stays bounded."""
     digest = hashlib.sha256()
     size = 0
     for block in blocks:
@@ -336,7 +336,7 @@ def _measured(name: str, blocks: Iterable[bytes]) -> Header:
 
 
 def session_folders(host: Host, root: str) -> list[str]:
-    """Folders of sessions' journals, relative to the keep, in an order that depends on their names alone."""
+    """Folders of sessions' journals, relative to the keep, ordered by name."""
     found = []
     for agent in _names(host, f"{root}/{SESSIONS}"):
         found += [f"{SESSIONS}/{agent}/{name}" for name in _names(host, f"{root}/{SESSIONS}/{agent}")]
@@ -361,24 +361,24 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
-def _manifest(listed: Sequence[Header], problems: Sequence[Bad]) -> bytes:
-    """`problems`: what is not in it is told by the file itself, too; nothing is said where there are none."""
-    entries = [{"name": one.name, "size": one.size, "sha256": one.digest} for one in listed]
-    noted = {"problems": [one._asdict() for one in problems]} if problems else {}
+def _manifest(listed: Sequence[Header], problems: Sequence[BadEntry]) -> bytes:
+    """`problems`: the file itself says what is not in it, if there is anything."""
+    entries = [{"name": header.name, "size": header.size, "sha256": header.digest} for header in listed]
+    noted = {"problems": [problem._asdict() for problem in problems]} if problems else {}
     return _json({"format": FORMAT, "entries": entries, **noted})
 
 
-def _counted(listed: Sequence[Header], digest: str) -> SnapshotCounts:
-    journals = [one for one in listed if one.name.startswith("journal/")]
-    sessions = {one.name.rpartition("/")[0] for one in journals} - {KEEP}
-    return SnapshotCounts(len(sessions), len(journals), len(listed), sum(one.size for one in listed), digest)
+def _count(listed: Sequence[Header], digest: str) -> SnapshotCounts:
+    journals = [header for header in listed if header.name.startswith("journal/")]
+    sessions = {header.name.rpartition("/")[0] for header in journals} - {KEEP}
+    return SnapshotCounts(len(sessions), len(journals), len(listed), sum(header.size for header in listed), digest)
 
 
 # -- reading one
 
 
-class Opened:
-    """A snapshot being read: entries with their contents; afterwards `bad` says what could not be used."""
+class SnapshotReader:
+    """Reads a snapshot: entries with their contents. Afterwards `bad` says what could not be used."""
 
     def __init__(self, host: Host, path: str) -> None:
         try:
@@ -394,9 +394,9 @@ class Opened:
         self._names: set[str] = set()
         self._manifest: set[Header] | None = None
         self.digest = ""
-        self._more: list[Bad] = []
-        #: What the export could not read: what is in the file of it is good, and not all that there was.
-        self.noted: list[Bad] = []
+        self._more: list[BadEntry] = []
+        #: What the export could not read completely, according to the manifest.
+        self.noted: list[BadEntry] = []
 
     def close(self) -> None:
         self._source.close()
@@ -407,23 +407,23 @@ class Opened:
         return self._source.tell()
 
     @property
-    def bad(self) -> list[Bad]:
+    def bad(self) -> list[BadEntry]:
         return [*self._file.bad, *self._more]
 
     def entries(self) -> Iterator[tuple[Header, Iterator[bytes]]]:
-        """All but our own two; raises when it is no snapshot of ours, or one of a newer program."""
+        """All but our own two entries; raises when it is no snapshot, or one of a newer program."""
         first = True
         for header, blocks in self._file.entries():
             if first and header.name != ABOUT:
-                self._more.append(Bad(ABOUT, "the beginning is missing"))
+                self._more.append(BadEntry(ABOUT, "the beginning is missing"))
             first = False
             if header.name == ABOUT:
-                self._introduce(_small(blocks))
+                self._read_about(_read_small(blocks))
             elif header.name == MANIFEST:
-                self._read_manifest(_small(blocks))
+                self._read_manifest(_read_small(blocks))
                 continue
             elif header.name in self._names:
-                self._more.append(Bad(header.name, "it occurs twice"))
+                self._more.append(BadEntry(header.name, "it occurs twice"))
                 continue
             else:
                 yield header, blocks
@@ -432,78 +432,76 @@ class Opened:
         if first:
             raise Failed("this is not a snapshot", where=self._path, next="Name a file that `dreamkeep snapshot export` wrote.")
         if self._manifest is None or not self._file.ended:
-            self._more.append(Bad(MANIFEST, "the end is missing: the file was truncated or damaged"))
+            self._more.append(BadEntry(MANIFEST, "the end is missing: the file was truncated or damaged"))
         if self._manifest is not None:
-            self._compare(self._manifest, set(self.seen))
+            missing, extra = self._manifest - set(self.seen), set(self.seen) - self._manifest
+            self._more += [
+                BadEntry(str(header.name), "it is in the manifest, but not in the file") for header in sorted(missing, key=str)
+            ]
+            self._more += [BadEntry(header.name, "it is in the file, but not in the manifest") for header in sorted(extra)]
 
-    def _introduce(self, data: bytes) -> None:
+    def _read_about(self, data: bytes) -> None:
         try:
-            said = json.loads(data)
-            newer = said["format"] > FORMAT
+            about = json.loads(data)
+            is_newer = about["format"] > FORMAT
         except _NONSENSE:
-            self._more.append(Bad(ABOUT, "it can't be read"))
+            self._more.append(BadEntry(ABOUT, "it can't be read"))
             return
-        if newer:
+        if is_newer:
             raise Failed(
-                f"a newer dreamkeep made this snapshot (format {said['format']}; this version reads {FORMAT})",
+                f"a newer dreamkeep made this snapshot (format {about['format']}; this version reads {FORMAT})",
                 where=self._path,
                 next="Upgrade dreamkeep; nothing was changed.",
             )
-        self.about = said
+        self.about = about
 
     def _read_manifest(self, data: bytes) -> None:
         try:
-            said = json.loads(data)
-            self._manifest = {Header(e["name"], e["size"], e["sha256"]) for e in said["entries"]}
-            self.noted = [Bad(str(one["where"]), str(one["what"])) for one in said.get("problems", ())]
+            manifest = json.loads(data)
+            self._manifest = {Header(entry["name"], entry["size"], entry["sha256"]) for entry in manifest["entries"]}
+            self.noted = [BadEntry(str(noted["where"]), str(noted["what"])) for noted in manifest.get("problems", ())]
         except _NONSENSE:
-            self._more.append(Bad(MANIFEST, "it can't be read"))
+            self._more.append(BadEntry(MANIFEST, "it can't be read"))
             return
         self.digest = hashlib.sha256(data).hexdigest()
 
-    def _compare(self, listed: set[Header], found: set[Header]) -> None:
-        self._more += [
-            Bad(str(one.name), "it is in the manifest, but not in the file") for one in sorted(listed - found, key=str)
-        ]
-        self._more += [Bad(one.name, "it is in the file, but not in the manifest") for one in sorted(found - listed)]
 
-
-#: What JSON of somebody else does to code that believes in it.
+#: What JSON of somebody else raises in code that trusts it.
 _NONSENSE = (ValueError, KeyError, TypeError, RecursionError)
 
 
-def _small(blocks: Iterator[bytes]) -> bytes:
-    held: list[bytes] = []
+def _read_small(blocks: Iterator[bytes]) -> bytes:
+    data: list[bytes] = []
     left = _LARGEST
     try:
         for block in blocks:
-            held.append(block)
+            data.append(block)
             left -= len(block)
             if left < 0:
-                return b""  # not ours: nobody may make us hold more
-        return b"".join(held)
-    except Damaged:
+                return b""  # not written by us: nobody may fill our memory
+        return b"".join(data)
+    except DamagedEntry:
         return b""
 
 
-def verify(host: Host, path: str, progress: Progress | None = None) -> Verified:
+def verify(host: Host, path: str, progress: Progress | None = None) -> VerifyResult:
     """Read everything, and compare every digest."""
-    opened = Opened(host, path)
+    reader = SnapshotReader(host, path)
     try:
         at = host.stat(path)
-        whole = at.size if at else 0
-        for _, blocks in opened.entries():
+        total = at.size if at else 0
+        for _, blocks in reader.entries():
             try:
                 for _ in blocks:
                     pass
-            except Damaged:
-                continue  # told in `bad`
+            except DamagedEntry:
+                continue  # it is in `bad`
             if progress:
-                progress(opened.passed, whole)
+                progress(reader.passed, total)
     except OSError as problem:
         raise from_os(problem, "reading the snapshot", path) from problem
     finally:
-        opened.close()
-    bad = {one.where for one in opened.bad}
-    counts = _counted([one for one in opened.seen if one.name not in bad], opened.digest)
-    return Verified(counts, opened.about, [*opened.bad, *opened.noted])
+        reader.close()
+    bad = {problem.where for problem in reader.bad}
+    counts = _count([header for header in reader.seen if header.name not in bad], reader.digest)
+    return VerifyResult(counts, reader.about, [*reader.bad, *reader.noted])

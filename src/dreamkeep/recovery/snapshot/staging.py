@@ -1,14 +1,14 @@
-"""Where an import lays down what it reads before it is taken over: `state/importing.<chance>.tmp/`. Words lie there for a moment.
+"""Where an import writes journals before they are merged: `state/importing.<random>.tmp/`. Sessions' words are there for a
+moment.
 
-One import at a time has it (`state/import.lock`); so whoever gets the lock may sweep what a dead one left.
+One import runs at a time (`state/import.lock`), so the holder of the lock may remove what a dead import left.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from dreamkeep.host import Host
-from dreamkeep.host import exclusive_lock as host_alone
+from dreamkeep.host import Host, exclusive_lock
 
 LOCK = "state/import.lock"
 _STATE = "state"
@@ -16,16 +16,16 @@ _PREFIX = "importing."
 
 
 def new_staging(host: Host) -> str:
-    """A name of a folder, relative to the keep; an audit knows it as something that may be left over."""
+    """The name of a new folder, relative to the keep. An audit recognises it as a possible leftover."""
     return f"{_STATE}/{_PREFIX}{host.random(8).hex()}.tmp"
 
 
 def lock_staging(host: Host, root: str, *, wait_s: float) -> AbstractContextManager[None]:
-    return host_alone(host, f"{root}/{LOCK}", wait_s=wait_s)
+    return exclusive_lock(host, f"{root}/{LOCK}", wait_s=wait_s)
 
 
 def sweep(host: Host, root: str) -> None:
-    """Under the lock."""
+    """Call this under the lock."""
     for name in _names(host, f"{root}/{_STATE}"):
         if name.startswith(_PREFIX):
             clear(host, f"{root}/{_STATE}/{name}")

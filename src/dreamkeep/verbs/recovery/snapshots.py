@@ -28,13 +28,13 @@ def export(
 ) -> dict[str, Any]:
     from dreamkeep.recovery.audit.audit import known_to_witness_alone
     from dreamkeep.recovery.snapshot import snapshot
-    from dreamkeep.recovery.snapshot.file import Bad
+    from dreamkeep.recovery.snapshot.file import BadEntry
 
     path = os.path.abspath(os.fspath(file))
     if not context.exists():
         raise NotFound("there is no keep to export", where=context.root, next="Record or ingest something first.")
 
-    def out(store: Store | None) -> snapshot.Exported | NotDurable:
+    def out(store: Store | None) -> snapshot.ExportResult | NotDurable:
         try:
             return snapshot.export(
                 context.host, context.root, path, _open_pages(context, store) if store else None, progress, unread
@@ -44,7 +44,7 @@ def export(
 
     # Before anybody asks: then the pages are made by what the index knows as it is.
     lost = known_to_witness_alone(context.host, context.root)
-    unread = [Bad(one.where.removeprefix(f"{context.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
+    unread = [BadEntry(one.where.removeprefix(f"{context.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
     ask = context.glance if any(not one.about["remembered"] for one in lost) else context.ask
     done = ask(out) if view else out(None)
     if isinstance(done, NotDurable):
@@ -57,14 +57,14 @@ def import_(
 ) -> dict[str, Any]:
     from dreamkeep.capture.sources.merge_source import regain
     from dreamkeep.journal.places import KEEP
-    from dreamkeep.recovery.snapshot.importing import Importing, Index
+    from dreamkeep.recovery.snapshot.importing import ImportViews, SnapshotImport
 
     def take_again(session: str, name: str, other: str) -> str:
         return regain(context.host, context.root, open_ingest(context), session, name, other)
 
     path = os.path.abspath(os.fspath(file))
-    index = Index(lambda: forget_journal(context, KEEP, ()), _open_placing(context), partial(take_in_edits, context))
-    done = Importing(context.host, context.root, path, context.journals, take_again, index).run(progress)
+    index = ImportViews(lambda: forget_journal(context, KEEP, ()), _open_placing(context), partial(take_in_edits, context))
+    done = SnapshotImport(context.host, context.root, path, context.journals, take_again, index).run(progress)
     skipped = [{"where": where, "why": why} for where, why in done.skipped]
     return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
 

@@ -1,10 +1,10 @@
-"""Another keep's own journal, as ours may take it over. Pure but for reading.
+"""Another keep's own journal, translated for ours. Pure except for reading.
 
-Its events speak of sessions by places in *their* journals. Where a session's journal here is another (both went on, or it was
-captured in other steps), a quote gets the place where its words stand here; how far their dreams had read it, and
-that it was finished, says nothing here: a dream reads it again, and finds the same insights, which are known by what they say.
+Its events refer to sessions by places in *their* journals. Where a session's journal here is another (both went on, or it was
+captured in other steps), a quote gets the place where its words are here. How far their dreams had read the session, and that it
+was finished, means nothing here then: a dream reads it again and finds the same insights, which are recognised by what they say.
 
-What was deleted here stays so: of what was learned in such a session nothing is taken over (capture/forget.py: what that is).
+What was deleted here stays deleted: nothing that was learned in such a session is imported (see capture/forget.py).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading
 from dreamkeep.journal.scan import read_events
 
-#: What stands between quotes and backslashes.
+#: What is between quotes and backslashes.
 _PLAIN = re.compile(rb'[^"\\]+')
 
-#: Of a session and one of its quotes: the same quote with the place where its words stand here; None where they do not.
-Placed = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
-#: Up to which seq a session's journal here is theirs; None where it is the same, or there is none here.
+#: For a session and one of its quotes: the quote with the place where its words are here; None if they are not.
+FindQuote = Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]
+#: Up to which seq a session's journal here equals theirs; None where all of it does, or there is none here.
 Same = Callable[[str], int | None]
 
 
-class Theirs:
-    """Their journal (`folder`), looked through once before anything of it is taken over. `dead`: sessions that are deleted here,
-    each with the taps through which it was seen."""
+class TheirKeep:
+    """Their journal (`folder`), read through once before anything of it is imported. `dead`: the sessions that are deleted
+    here, each with the taps that saw it."""
 
-    def __init__(self, host: Host, folder: str, dead: Mapping[str, Collection[str]], same: Same, placed: Placed) -> None:
+    def __init__(self, host: Host, folder: str, dead: Mapping[str, Collection[str]], same: Same, placed: FindQuote) -> None:
         self._same = same
         self._placed = placed
         self._read: dict[tuple[str, str], int] = {}
@@ -49,11 +49,11 @@ class Theirs:
 
     @staticmethod
     def _named(host: Host, folder: str, dead: Collection[str]) -> list[str]:
-        """Those of which something is told at all: there may be many tombs, and most of them are nobody's business."""
+        """Those that the journal mentions at all: there may be many deleted sessions, and most are not in it."""
         names: dict[bytes, set[str]] = {}
         for session in dead:
             for name in (session, session.partition(":")[2]):
-                # As it stands between quotes, at whatever depth, also in ASCII; of an odd one its longest plain piece must do.
+                # As it is written in JSON, at any depth, also in ASCII; for an odd name its longest plain piece must do.
                 for written in (name, json.dumps(name)[1:-1]):
                     pieces = _PLAIN.findall(written.encode("utf-8", "surrogatepass"))
                     names.setdefault(max(pieces, key=len, default=b""), set()).add(session)
@@ -63,7 +63,7 @@ class Theirs:
         return sorted(found)
 
     def translate(self, event: Event) -> Event | None:
-        """As it may be appended here; None when nothing of it may."""
+        """The event as it may be appended here; None when nothing of it may be."""
         for learned, session, taps in self._dead:
             left = forget.left_of(event, learned, session, taps)
             if left is None:
@@ -79,11 +79,11 @@ class Theirs:
         try:
             placed = act(self, body)
         except (KeyError, TypeError, ValueError, AttributeError):
-            return event  # nothing that we could have written: whoever reads it passes over it
+            return event  # dreamkeep did not write it, so readers skip it
         return None if placed is None else event if placed is body else event._replace(body=placed)
 
     def _insight(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """With the quotes that stand here; one that has none any more is not shown by anything."""
+        """With the quotes that are here; an insight without any is left out."""
         evidence = body["evidence"]
         found = [self._quote(one) for one in evidence]
         placed = [one for one in found if one is not None]
@@ -95,7 +95,7 @@ class Theirs:
         return {**body, "evidence": placed}
 
     def _note(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Not before what it rests on: told again with that, it would be known already."""
+        """Left out with the insights it rests on; otherwise it would count as known when a dream finds them again."""
         return None if body["insights"] and self._unshown.issuperset(map(str, body["insights"])) else body
 
     def _quote(self, one: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -107,7 +107,7 @@ class Theirs:
         return body if self._holds(str(body["session"]), _number(body["seq"])) else None
 
     def _was_read(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What was read behind a stretch that failed is a matter of places, too."""
+        """What was read behind a failed stretch is given by places, too."""
         session = str(body["session"])
         if not self._holds(session, _number(body["upto"])):
             return None
@@ -116,7 +116,7 @@ class Theirs:
         return body if len(holds) == len(also) else {**body, "also": holds}
 
     def _started(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without sessions of which it will not be told that they were read: they would wait for that."""
+        """Without the sessions for which no event will say that they were read: the run would wait for them."""
         run = str(body["run"])
         holds = [one for one in body["sessions"] if self._begins(run, str(one["session"]))]
         return body if len(holds) == len(body["sessions"]) else {**body, "sessions": holds}
@@ -129,13 +129,13 @@ class Theirs:
         return same is None or seq <= same
 
 
-_PLACED: Mapping[str, Callable[[Theirs, Mapping[str, Any]], Mapping[str, Any] | None]] = {
-    Kind.INSIGHT_ADDED: Theirs._insight,
-    Kind.NOTE_ADDED: Theirs._note,
-    Kind.NOTE_STRENGTHENED: Theirs._note,
-    Kind.SESSION_COMPLETED: Theirs._finished,
-    Kind.DREAM_READ: Theirs._was_read,
-    Kind.DREAM_STARTED: Theirs._started,
+_PLACED: Mapping[str, Callable[[TheirKeep, Mapping[str, Any]], Mapping[str, Any] | None]] = {
+    Kind.INSIGHT_ADDED: TheirKeep._insight,
+    Kind.NOTE_ADDED: TheirKeep._note,
+    Kind.NOTE_STRENGTHENED: TheirKeep._note,
+    Kind.SESSION_COMPLETED: TheirKeep._finished,
+    Kind.DREAM_READ: TheirKeep._was_read,
+    Kind.DREAM_STARTED: TheirKeep._started,
 }
 
 
@@ -147,13 +147,13 @@ def _number(value: Any) -> int:
 
 
 class Tombs(NamedTuple):
-    """By session: when it was deleted, and it still is; when that was lifted last."""
+    """By session: when it was deleted, if it still is; when its deletion was last lifted."""
 
     dead: Mapping[str, str]
     lifted: Mapping[str, str]
 
 
-def tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
+def read_tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
     dead: dict[str, str] = {}
     lifted: dict[str, str] = {}
     for _, event in read_events(host, folder):
@@ -166,7 +166,7 @@ def tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
     return Tombs(dead, lifted)
 
 
-def published(host: Host, folder: str) -> dict[str, str]:
-    """What was published last on each page, by its path; "" where its words were erased. Anybody may have written it."""
-    told = (event.body for _, event in read_events(host, folder) if event.kind == Kind.PAGE_PUBLISHED)
-    return {str(body.get("path")): str(body.get("region") or "") for body in told if isinstance(body, dict)}
+def published_regions(host: Host, folder: str) -> dict[str, str]:
+    """What was last published on each page, by its path; "" where its words were erased. The journal may be foreign."""
+    bodies = (event.body for _, event in read_events(host, folder) if event.kind == Kind.PAGE_PUBLISHED)
+    return {str(body.get("path")): str(body.get("region") or "") for body in bodies if isinstance(body, dict)}

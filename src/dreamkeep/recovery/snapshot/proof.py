@@ -1,8 +1,8 @@
-"""What a journal lost, and another copy of it is proven to have had, after that copy's events were merged. Pure but for reading.
+"""Proves, after a copy of a journal was merged, which losses of the journal are mended by it. Pure except for reading.
 
-Proven is a hole if the copy has the very frame that stands behind it here, and all that are missing before that one; a compressed
-part that can't be read, if the copy's part has the checksum with which the compressed one ends; what only the witness knows, if
-the copy has the frame that was seen last and lacks none before it.
+- A hole is mended if the copy has the very frame that stands behind the hole here, and every missing frame before it.
+- A compressed part that can't be read is mended if the copy's part has the checksum with which the compressed file ends.
+- What only the witness knows is mended if the copy has the frame that was seen last, and lacks none before it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import HOLES, JournalDefect, Reading, SeqRange
 from dreamkeep.journal.scan import Scan
 
-#: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
+#: Frames of a keep's own journal that no import appends: one that was lost stays lost.
 _LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
-#: Those that mean the same wherever they stand. What is remembered builds on what was said before it: told again behind that, it
-#: may count for nothing.
+#: Frames that mean the same at any place. All others build on what came before them and may have no effect when appended later.
 _LOOSE = frozenset((Kind.PART_OPENED, Kind.KEEP_CREATED, Kind.FAULT_ACCEPTED, Kind.SESSION_DELETED))
 
 
-class Proven(NamedTuple):
-    """`mended`: to be put into a frame `journal.mended`. `lost`: frames that the journal lost, and all that they said is here."""
+class Proof(NamedTuple):
+    """`mended`: for a frame `journal.mended`. `lost`: lost frames whose content is all here."""
 
     mended: list[dict[str, Any]]
     lost: set[tuple[int, str]]
 
 
 class _Here(NamedTuple):
-    """`holes`: nobody has seen to them yet. `behind`: checksums of the frames behind holes, and of those that bind pieces, by
-    seq. `lost`: the frames that were seen once, and are not there."""
+    """`holes`: not yet mended. `behind`: the checksums of frames behind holes, and of those that join chunks, by seq. `lost`:
+    frames that were seen once and are not there."""
 
     holes: list[JournalDefect]
     behind: dict[int, str]
@@ -42,19 +41,19 @@ class _Here(NamedTuple):
 
 
 class _There(NamedTuple):
-    """`lacks`: seqs that it has not, or that were not taken over. `bound`: seqs of frames that count only at their place. `has`:
-    of the frames that were asked for, by seq and checksum."""
+    """`lacks`: seqs that it lacks, or that were not imported. `bound`: seqs of frames that count only at their place. `has`:
+    those of the wanted frames that it has, by seq and checksum."""
 
     lacks: list[SeqRange]
     bound: list[SeqRange]
     has: set[tuple[int, str]]
 
 
-def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]]) -> Proven:
-    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: frames that were seen there once."""
+def prove_mended(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]]) -> Proof:
+    """`ours`, `theirs`: the folders of both journals, after theirs was merged into ours. `known`: frames once seen in ours."""
     here = _here(host, ours, known)
     if not here.holes and not here.lost:
-        return Proven([], set())
+        return Proof([], set())
     asked = {*here.behind.items(), *here.lost}
     there = _there(host, theirs, asked, own=ours.endswith(f"/{KEEP}"))
     sound = not there.lacks and not there.bound
@@ -64,10 +63,10 @@ def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]])
         if _filled(hole, here, there) or (hole.kind == "cold" and sound and _was_that(host, ours, theirs, hole.part))
     ]
     if not here.lost or not here.lost <= there.has:
-        return Proven(mended, set())
+        return Proof(mended, set())
     last = max(seq for seq, _ in here.lost)
     is_here = _is_clear(SeqRange(_shared(host, ours, theirs) + 1, last), there.lacks)
-    return Proven(mended, here.lost if is_here else set())
+    return Proof(mended, here.lost if is_here else set())
 
 
 def _here(host: Host, folder: str, known: Iterable[tuple[int, str]]) -> _Here:
@@ -108,7 +107,7 @@ def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -
 
 
 def _filled(hole: JournalDefect, here: _Here, there: _There) -> bool:
-    """Bytes that nobody can read, where no frame is missing, are none that another could bring."""
+    """Whether the copy has what is missing. (Where only bytes are unreadable and no frame is missing, no copy can bring any.)"""
     spans = hole.missing
     behind = (hole.offset,) if hole.kind == "chunks" else tuple(span.last + 1 for span in spans)
     if not spans or any((seq, here.behind.get(seq, "")) not in there.has for seq in behind):
@@ -131,7 +130,7 @@ def _shared(host: Host, ours: str, theirs: str) -> int:
 
 
 def _was_that(host: Host, ours: str, theirs: str, part: int) -> bool:
-    """Whether their part is what was compressed here, by the checksum at the end of the compressed file."""
+    """Whether their part is what was compressed here: the compressed file ends with its checksum."""
     at = host.stat(f"{ours}/{parts.name(part)}.zst")
     if at is None or part not in parts.numbers(host, theirs):
         return False
