@@ -17,8 +17,8 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.repair.ledger import _PATHS, NOTES
+from tests.helpers.broken_keeps import World, looks, own, world
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_repair import World, looks, own, world
 
 __all__ = ["world"]
 

@@ -24,9 +24,9 @@ from dreamkeep.journal import witness
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery.repair import undo as undoing
+from tests.helpers.broken_keeps import HOST, World, missing_part, own, shortened, turn
 from tests.helpers.faults import Dying, PowerCut
 from tests.recovery.test_recapture import hook
-from tests.recovery.test_repair import HOST, World, missing_part, own, shortened, turn
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import audit
+from tests.helpers import broken_keeps
 from tests.helpers.faults import LOSSES, FragileHost, cut_at_every_step
 from tests.journal.test_loss_only_the_witness_knows import cut
 from tests.paths import TESTS
-from tests.recovery import test_repair as repairs
 from tests.recovery.test_audit import JOURNAL, MeddlingHost, World, last
 from tests.recovery.test_audit import world as world  # noqa: PLC0414  a fixture
 from tests.recovery.test_recapture import hook
@@ -98,7 +98,7 @@ def test_whatever_is_wrong_with_a_journal_is_told_without_an_index_as_with_one(w
     assert told(world.audit(deep=True).as_json()) == before, "nor does a new index change anything"
 
 
-def _hooked(world: repairs.World) -> None:
+def _hooked(world: broken_keeps.World) -> None:
     world.captured(3, 3)
     hook(world, "told by a hook")
     world.grow(6, 3)
@@ -107,13 +107,13 @@ def _hooked(world: repairs.World) -> None:
     world.part().write_bytes(b"".join(lines[:-2]))
 
 
-BROKEN = {**{name: make for name, (make, _) in repairs.BROKEN.items()}, "hooked": _hooked}
+BROKEN = {**{name: make for name, (make, _) in broken_keeps.BROKEN.items()}, "hooked": _hooked}
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_captured_keep_is_judged_without_an_index_as_with_one(root: str, tmp_path: Path, name: str) -> None:
     """What can be repaired, too, and what is to be done."""
-    world = repairs.World(root, tmp_path / "home")
+    world = broken_keeps.World(root, tmp_path / "home")
     BROKEN[name](world)
     before = told(world.audit(deep=True))
     assert before or name in ("unusable_index", "drifted")

@@ -26,10 +26,10 @@ from dreamkeep.recovery.faults import CLASSES, NOTICES
 from dreamkeep.recovery.repair import dreams as mend_dream
 from dreamkeep.recovery.repair import repair
 from tests.dream.test_publish import RULES, Prompts, page_of, say
+from tests.helpers.broken_keeps import PAGE, looks
 from tests.helpers.cli import Cli
 from tests.helpers.faults import Dying, PowerCut
 from tests.recovery.test_delete import holding
-from tests.recovery.test_repair import PAGE, looks
 
 HOST = RealHost()
 

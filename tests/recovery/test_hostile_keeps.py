@@ -26,9 +26,9 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import audit
 from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
+from tests.helpers.broken_keeps import World, looks, world
 from tests.helpers.cli import Ran
 from tests.helpers.hosts import Noticing, Watching
-from tests.recovery.test_repair import World, looks, world
 
 __all__ = ["world"]
 

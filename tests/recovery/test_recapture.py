@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from tests.recovery.test_repair import World, _drop_line, world
+from tests.helpers.broken_keeps import World, drop_line, world
 
 __all__ = ["world"]
 
@@ -76,7 +76,7 @@ def _zero_line(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-@pytest.mark.parametrize(("harm", "cls"), [(_drop_line, "journal_gap"), (_zero_line, "journal_damage")])
+@pytest.mark.parametrize(("harm", "cls"), [(drop_line, "journal_gap"), (_zero_line, "journal_damage")])
 def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_missing(
     world: World, harm: Callable[[Path, str], None], cls: str, indexed: bool
 ) -> None:
@@ -97,8 +97,8 @@ def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: W
     world.grow(6, 3)
     world.ingest()
     _without_memory(world)
-    _drop_line(world.part(), "hook.fired")
-    _drop_line(world.part(), "source.read", 0)
+    drop_line(world.part(), "hook.fired")
+    drop_line(world.part(), "source.read", 0)
     assert sorted(one["repairable"] for one in world.audit()["faults"]) == [False, True]
     done = world.repair(apply=True)
     assert len(done["applied"]) == 1 and world.rejoined() == world.transcript.read_bytes()
@@ -114,7 +114,7 @@ def test_a_repair_that_died_before_it_said_so_is_simply_run_again(
     world.captured(3, 3, 3)
     with Keep.open(world.root) as keep:
         keep.end(world.session)
-    _drop_line(world.part(), "source.read", lost)
+    drop_line(world.part(), "source.read", lost)
 
     def dies(*_: Any) -> None:
         raise OSError(5, "the power went")
@@ -217,7 +217,7 @@ def test_a_blanked_transcript_is_not_filled_in_from_a_journal_that_lost_lines_of
     """Once the lines that were left were joined to a file that never was."""
     world.captured(4, 4, 4)
     world.messages()
-    _drop_line(world.part(), "source.read", lost)
+    drop_line(world.part(), "source.read", lost)
     blank = bytes(world.transcript.stat().st_size)
     world.transcript.write_bytes(blank)
     found = {one["class"]: one for one in world.audit()["faults"]}

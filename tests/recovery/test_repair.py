@@ -1,6 +1,6 @@
-"""Repair: each fault of the keep made for real, seen, planned, mended and undone; what is not safe is not touched.
+"""Repair of the keep: each fault is made for real, reported, planned, mended and undone; what is not safe stays untouched.
 
-Faults of agents' stores have their tests where their repairs are; here is what all share.
+Repairs of agents' own stores are tested beside those repairs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.sources import source_bytes
-from dreamkeep.errors import BadUsage, Busy, Failed, NotFound
+from dreamkeep.errors import BadUsage, Busy, NotFound
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.journal import parts, witness
+from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
-from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.scan import read_events
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import AuditReport, audit
@@ -38,436 +35,41 @@ from dreamkeep.recovery.repair import repair
 from dreamkeep.recovery.repair.context import PlanContext
 from dreamkeep.recovery.repair.ledger import Ledger, repair_ids
 from dreamkeep.recovery.repair.undo import undo as take_back
+from tests.helpers.broken_keeps import (
+    BROKEN,
+    HOST,
+    OLD_S,
+    PAGE,
+    VIEWS,
+    YOUNG,
+    World,
+    age,
+    compaction,
+    damage,
+    damage_line,
+    drop_line,
+    gap,
+    hook_lost,
+    in_another_process,
+    intent,
+    lease,
+    leftover,
+    looks,
+    message,
+    opened,
+    read_witness,
+    reused,
+    spooled,
+    stamps,
+    tail,
+    tombstone,
+    turn,
+    world,
+)
 from tests.helpers.cli import Ran
 from tests.helpers.faults import Dying, FragileHost, PowerCut, cut_at_every_step
-from tests.paths import ROOT
 
-HOST = RealHost()
-PAGE = ROOT / "docs" / "recovery.md"
-OLD_S = 2 * 3600
-
-
-class World:
-    """A keep, a home with one Claude transcript, and ways to break them."""
-
-    def __init__(self, root: str, home: Path) -> None:
-        self.root = root
-        self.home = home
-        self.transcript = home / ".claude" / "projects" / "-p" / "11111111-1111-4111-8111-111111111111.jsonl"
-        self.session = "claude:11111111-1111-4111-8111-111111111111"
-        self.transcript.parent.mkdir(parents=True)
-        home.joinpath("p").mkdir()
-
-    def grow(self, first: int, more: int) -> None:
-        with self.transcript.open("ab") as file:
-            for n in range(first, first + more):
-                file.write(_line(n, self.transcript.stem, str(self.home / "p")))
-
-    def ingest(self) -> None:
-        with Keep.open(self.root) as keep:
-            assert not [one.problem for one in keep.ingest(home=self.home) if one.problem]
-
-    def captured(self, *steps: int) -> None:
-        """A session taken in so many steps, each one frame."""
-        done = 0
-        for more in steps or (3, 3, 3, 3):
-            self.grow(done, more)
-            done += more
-            self.ingest()
-
-    def audit(self, deep: bool = False) -> dict[str, Any]:
-        with Keep.open(self.root) as keep:
-            return keep.audit(deep=deep, home=self.home)
-
-    def repair(self, **how: Any) -> dict[str, Any]:
-        with Keep.open(self.root) as keep:
-            return keep.repair(home=self.home, **how)
-
-    def classes(self) -> list[str]:
-        return sorted(fault["class"] for fault in self.audit()["faults"])
-
-    def folder(self, session: str = "") -> Path:
-        return Path(self.root, folder_of(session or self.session))
-
-    def part(self, session: str = "", number: int = 1) -> Path:
-        return self.folder(session) / parts.name(number)
-
-    def journal(self, session: str = "") -> list[dict[str, Any]]:
-        return list(Reading(HOST, str(self.folder(session))))
-
-    def messages(self) -> list[str]:
-        with Keep.open(self.root) as keep:
-            return sorted(message["text"] for message in keep.show(self.session)["messages"])
-
-    def rejoined(self) -> bytes:
-        [name] = source_bytes.sources(HOST, str(self.folder()))
-        return b"".join(source_bytes.lines(HOST, str(self.folder()), name))
-
-
-def _line(n: int, session: str, cwd: str) -> bytes:
-    role = "user" if n % 2 == 0 else "assistant"
-    message = {"role": role, "content": f"words {n}" if role == "user" else [{"type": "text", "text": f"words {n}"}]}
-    at = f"2026-01-01T10:{n // 60:02d}:{n % 60:02d}.000Z"
-    return (
-        json.dumps(
-            {"type": role, "uuid": f"u{n}", "sessionId": session, "cwd": cwd, "timestamp": at, "message": message}
-        ).encode()
-        + b"\n"
-    )
-
-
-@pytest.fixture
-def world(root: str, tmp_path: Path) -> World:
-    return World(root, tmp_path / "home")
-
-
-def looks(root: str, *without: str) -> dict[str, tuple[bytes | None, int]]:
-    """Every file of the keep: bytes and mode. Not the witness, a log whose lines say the same in many ways."""
-    found: dict[str, tuple[bytes | None, int]] = {}
-    for path in sorted(Path(root).rglob("*")):
-        name = str(path.relative_to(root))
-        if not name.startswith(("aside", witness.FILE, *without)):
-            found[name] = (path.read_bytes() if path.is_file() else None, path.stat().st_mode & 0o777)
-    return found
-
-
-def stamps(root: str) -> dict[str, tuple[int, int]]:
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(root).rglob("*"))}
-
-
-# -- the classes, each broken for real
-
-
-def _damage_line(path: Path, kind: str, nth: int = 0) -> None:
-    """One bit of a frame's body."""
-    lines = path.read_bytes().split(b"\n")
-    at = [n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200]][nth]
-    middle = lines[at].index(b'"body":') + 9
-    lines[at] = lines[at][:middle] + bytes([lines[at][middle] ^ 1]) + lines[at][middle + 1 :]
-    path.write_bytes(b"\n".join(lines))
-
-
-def _drop_line(path: Path, kind: str, nth: int = 0) -> None:
-    lines = path.read_bytes().split(b"\n")
-    del lines[[n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200]][nth]]
-    path.write_bytes(b"\n".join(lines))
-
-
-def tail(world: World) -> None:
-    world.captured()
-    with world.part().open("ab") as part:
-        part.write(b'{"id":"torn in the middle of a wor')
-
-
-def tail_whole(world: World) -> None:
-    world.captured()
-    world.part().write_bytes(world.part().read_bytes()[:-1])
-
-
-def damage(world: World) -> None:
-    world.captured()
-    _damage_line(world.part(), "source.read", 1)
-
-
-def damage_at_the_end(world: World) -> None:
-    """The last lines that were captured; the session was ended afterwards."""
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.end(world.session)
-    _damage_line(world.part(), "source.read", 3)
-
-
-def damage_of_nothing(world: World) -> None:
-    """NULs that a power cut left between two good frames."""
-    world.captured()
-    lines = world.part().read_bytes().split(b"\n")
-    world.part().write_bytes(b"\n".join([*lines[:3], b"\0" * 512, *lines[3:]]))
-
-
-def gap(world: World) -> None:
-    world.captured()
-    _drop_line(world.part(), "source.read", 2)
-
-
-def missing_part(world: World) -> None:
-    with Keep.open(world.root) as keep:
-        keep.context.journals()._part_size = 700
-        for n in range(4):
-            world.grow(3 * n, 3)
-            assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
-    numbers = parts.numbers(HOST, str(world.folder()))
-    assert len(numbers) >= 4
-    world.part(number=numbers[-2]).unlink()
-
-
-def cold(world: World) -> None:
-    """A bit of the last part, which is compressed: no frame tells what was in it."""
-    with Keep.open(world.root) as keep:
-        keep.context.journals()._part_size = 700
-        for n in range(4):
-            world.grow(3 * n, 3)
-            assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
-        keep.sessions()
-        keep.compress(everything=True)
-    flip(world.part(number=parts.numbers(HOST, str(world.folder()))[-1]).with_suffix(".jsonl.zst"))
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-
-
-def chunks(world: World) -> None:
-    world.captured(2)
-    long = json.loads(_line(2, world.transcript.stem, "/p"))
-    long["message"]["content"] = "wörd" * 300_000
-    with world.transcript.open("ab") as file:
-        file.write(json.dumps(long, ensure_ascii=False).encode() + b"\n")
-    world.ingest()
-    _drop_line(world.part(), "chunk", 1)
-
-
-def duplicate(world: World) -> None:
-    world.captured()
-    lines = world.part().read_bytes().split(b"\n")
-    world.part().write_bytes(b"\n".join([*lines[:4], lines[3], *lines[4:]]))
-
-
-def disorder(world: World) -> None:
-    world.captured()
-    lines = world.part().read_bytes().split(b"\n")
-    lines[3], lines[4] = lines[4], lines[3]
-    world.part().write_bytes(b"\n".join(lines))
-
-
-def link(world: World) -> None:
-    """A frame that names another one before it."""
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("one")
-    path = world.part("python:own")
-    last = parse(path.read_bytes().split(b"\n")[-2])
-    assert last
-    line, _ = place(draft(_message("linked wrongly")), last["seq"], "0badc0de")
-    path.write_bytes(path.read_bytes() + line)
-
-
-def reused(world: World) -> None:
-    """Two writers that did not see each other, as on a file system without locks."""
-    with Keep.open(world.root) as keep:
-        session = keep.session("own")
-        session.record("one")
-        session.record("two")
-    path = world.part("python:own")
-    lines = path.read_bytes().split(b"\n")
-    frame, before = parse(lines[3]), parse(lines[2])
-    assert frame and before
-    other, _ = place(draft(_message("the other writer's")), before["seq"], before["crc"])
-    path.write_bytes(b"\n".join([*lines[:4], other[:-1], *lines[4:]]))
-
-
-def _message(text: str) -> Event:
-    return Event(Ids(HOST.now, HOST.random).new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), {"role": "user", "text": text})
-
-
-def twice(world: World) -> None:
-    world.captured()
-    folder = str(world.folder())
-    plain = world.part().read_bytes()
-    assert parts.compress(HOST, folder, 1, last=True)
-    world.part().write_bytes(plain)
-    world.part().chmod(0o600)
-
-
-def unusable_index(world: World) -> None:
-    world.captured()
-    world.messages()
-    Path(world.root, "index.sqlite").write_bytes(b"this is no database " * 500)
-
-
-def drifted(world: World) -> None:
-    """Rows are gone from the index."""
-    world.captured()
-    world.messages()
-    db = apsw.Connection(f"{world.root}/index.sqlite")
-    db.execute("DELETE FROM sessions")
-    db.close()
-
-
-def shortened(world: World) -> None:
-    """An older copy of the journal was put back: sound, but the index knows more, and so does the transcript."""
-    world.captured()
-    world.messages()
-    lines = world.part().read_bytes().split(b"\n")
-    world.part().write_bytes(b"\n".join([*lines[:-2], b""]))
-
-
-def torn_witness(world: World) -> None:
-    """As a power cut leaves it."""
-    world.captured()
-    with Path(world.root, witness.FILE).open("ab") as file:
-        file.write(b'{"journal":"journal/ses')
-
-
-def lost_witness(world: World) -> None:
-    world.captured()
-    Path(world.root, witness.FILE).unlink()
-
-
-def spooled(world: World) -> None:
-    world.captured()
-    folder = Path(world.root, "spool")
-    folder.mkdir(mode=0o700)
-    old = time.time_ns() - OLD_S * 10**9
-    call = folder / f"{old:020d}-1-{'0' * 16}~claude~UserPromptSubmit.hook"
-    said = {"session_id": world.session.partition(":")[2], "hook_event_name": "UserPromptSubmit", "prompt": "hooked"}
-    call.write_text(json.dumps({**said, "cwd": str(world.home / "p"), "transcript_path": str(world.transcript)}))
-    call.chmod(0o600)
-    os.utime(call, ns=(old, old))
-    world.grow(100, 1)  # not captured yet: the hook names this transcript
-
-
-def spool_unreadable(world: World) -> None:
-    world.captured()
-    folder = Path(world.root, "spool")
-    folder.mkdir(mode=0o700)
-    (folder / "what is this").write_bytes(b"\xff\0")
-    (folder / "what is this").chmod(0o600)
-    _age(folder / "what is this")
-
-
-def hook_lost(world: World) -> None:
-    world.captured()
-    folder = Path(world.root, "spool")
-    folder.mkdir(mode=0o700)
-    (folder / "problems").write_text("2026-01-01 claude Stop: no space\n")
-    (folder / "problems").chmod(0o600)
-
-
-def lease(world: World) -> None:
-    world.captured()
-    folder = Path(world.root, "state", "owners")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / Ids(HOST.now, HOST.random).new()
-    path.touch(0o600)
-    _age(path)
-
-
-def turn(world: World) -> None:
-    _in_another_process(world, "t = k.session('own').submit('the prompt that must stay')\nos.kill(os.getpid(), 9)")
-    for path in Path(world.root, "state", "owners").iterdir():
-        path.unlink()  # else its lease is a fault of its own
-
-
-def _in_another_process(world: World, program: str) -> None:
-    subprocess.run(
-        [sys.executable, "-c", f"import os, sys\nfrom dreamkeep import Keep\nk = Keep.open(sys.argv[1])\n{program}", world.root],
-        check=False,
-        timeout=60,
-    )
-
-
-def compaction(world: World) -> None:
-    """A hook told that it began, long ago, and nobody told more."""
-    journals = JournalWriters(HOST, world.root, Ids(HOST.now, HOST.random))
-    world.captured()
-    from dreamkeep.session.raw import pack
-
-    at = rfc3339(HOST.now() - OLD_S * 10**9)
-    payload = {"session_id": world.session.partition(":")[2], "hook_event_name": "PreCompact", "trigger": "manual"}
-    told = {"agent": "claude", "calls": [{"event": "PreCompact", "at": at, "spool": "x"}]}
-    body = pack(told, [json.dumps(payload).encode()])
-    journals.append(world.session, [Event(Ids(HOST.now, HOST.random).new(), Kind.HOOK_FIRED, at, body)])
-    journals.close()
-
-
-def leftover(world: World) -> None:
-    world.captured()
-    path = Path(world.root, "state", f"sources.json.{'0' * 16}.tmp")
-    path.write_bytes(b"half a fi")
-    path.chmod(0o600)
-    _age(path)
-
-
-def _age(path: Path) -> None:
-    then = time.time() - OLD_S
-    os.utime(path, (then, then))
-
-
-def opened(world: World) -> None:
-    world.captured()
-    Path(world.root).chmod(0o755)
-    Path(world.root, "journal").chmod(0o750)
-    Path(world.root, "state", "sources.json").chmod(0o644)
-
-
-def state(world: World) -> None:
-    world.captured()
-    Path(world.root, "state", "sources.json").write_bytes(b'{"version":3,"sources":{')
-
-
-def tombstone(world: World) -> None:
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("one")
-        keep.session("stays").record("two")
-        journals = keep.context.journals()
-        folder = Path(world.root, "state", "deleting")
-        folder.mkdir(mode=0o700, parents=True)
-        (folder / os.path.basename(folder_of("python:own"))).write_text("python:own")
-        (folder / os.path.basename(folder_of("python:own"))).chmod(0o600)
-        journals.say("", Kind.SESSION_DELETED, {"session": "python:own"})
-
-
-def intent(world: World) -> None:
-    """Of a deletion whose tombstone was never written, and one that nobody can read."""
-    world.captured()
-    folder = Path(world.root, "state", "deleting")
-    folder.mkdir(mode=0o700)
-    for name, said in (("x", b"python:x"), ("y", b"\xff\x00"), ("z", b"\xfe")):
-        (folder / name).write_bytes(said)
-        (folder / name).chmod(0o600)
-
-
-#: How each class that has a repair comes about, and which it is.
-BROKEN: dict[str, tuple[Callable[[World], None], str]] = {
-    "tail": (tail, "journal_tail"),
-    "tail_whole": (tail_whole, "journal_tail"),
-    "damage": (damage, "journal_damage"),
-    "damage_at_the_end": (damage_at_the_end, "journal_damage"),
-    "damage_of_nothing": (damage_of_nothing, "journal_damage"),
-    "gap": (gap, "journal_gap"),
-    "missing_part": (missing_part, "journal_missing_part"),
-    "shortened": (shortened, "journal_missing_part"),
-    "cold": (cold, "journal_damage"),
-    "chunks": (chunks, "journal_chunks"),
-    "duplicate": (duplicate, "journal_duplicate"),
-    "disorder": (disorder, "journal_disorder"),
-    "link": (link, "journal_link"),
-    "reused": (reused, "journal_reused"),
-    "twice": (twice, "journal_twice"),
-    "unusable_index": (unusable_index, "index_unusable"),
-    "drifted": (drifted, "index_drift"),
-    "torn_witness": (torn_witness, "witness_damaged"),
-    "lost_witness": (lost_witness, "witness_damaged"),
-    "spooled": (spooled, "spool_waiting"),
-    "spool_unreadable": (spool_unreadable, "spool_unreadable"),
-    "hook_lost": (hook_lost, "hook_lost"),
-    "lease": (lease, "lease_stale"),
-    "turn": (turn, "turn_interrupted"),
-    "compaction": (compaction, "compaction_open"),
-    "leftover": (leftover, "leftover"),
-    "opened": (opened, "open_to_others"),
-    "state": (state, "state_unreadable"),
-    "intent": (intent, "leftover"),
-}
-#: Their age is part of the fault, and what came back is young.
-_YOUNG = ("leftover", "lease")
-#: What looking at a keep changes by itself.
-_VIEWS = ("state/repair.lock", "state/index.lock", "state/drain.lock", "state/delete.lock")
-
-
-def _seen(world: World) -> witness.Seen:
-    return witness.load(HOST, world.root).seen
+__all__ = ["world"]
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -475,7 +77,7 @@ def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, 
     """B4, W2, W5: each repairable class has a repair, after which the audit is clean; every byte it replaces is kept."""
     make, cls = BROKEN[name]
     make(world)
-    broken, seen = looks(world.root, *_VIEWS), _seen(world)
+    broken, seen = looks(world.root, *VIEWS), read_witness(world)
     touched = stamps(world.root)
     assert cls in world.classes()
     plan = world.repair()
@@ -491,10 +93,10 @@ def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, 
     assert (again["plan"], again["applied"], again["undo_id"]) == ([], [], None) and stamps(world.root) == touched
     back = world.repair(undo=done["undo_id"])
     assert back["skipped"] == [], back
-    after = looks(world.root, *_VIEWS)
-    assert _seen(world) == seen
+    after = looks(world.root, *VIEWS)
+    assert read_witness(world) == seen
     assert {path: look for path, look in after.items() if path in broken or look[0] is not None} == broken
-    if name not in _YOUNG:
+    if name not in YOUNG:
         assert cls in world.classes()
 
 
@@ -547,7 +149,7 @@ def test_an_event_under_a_seq_that_was_taken_is_read_after_the_repair(world: Wor
 def test_an_interrupted_turn_is_said_once_its_prompt_stays_and_a_late_completion_wins(world: World) -> None:
     """T1, T2, T3, T4, T8: by the turn's own id, once, and only when its owner is gone."""
     turn(world)
-    _in_another_process(
+    in_another_process(
         world, "s = k.session('own')\ns.submit('again').start()\ns.submit('again').start()\nos.kill(os.getpid(), 9)"
     )
     for path in Path(world.root, "state", "owners").iterdir():
@@ -751,7 +353,7 @@ def test_a_hole_in_what_no_file_holds_is_left_alone(world: World) -> None:
         session = keep.session("own")
         for n in range(3):
             session.record(f"words {n}")
-    _damage_line(world.part("python:own"), "turn.recorded", 1)
+    damage_line(world.part("python:own"), "turn.recorded", 1)
     world.session = "python:own"
     _untouched(world, "snapshot import|accept")
 
@@ -761,7 +363,7 @@ def test_a_lost_hook_call_is_not_taken_for_a_line_of_the_transcript(world: World
     world.repair(apply=True)
     with Keep.open(world.root) as keep:
         keep.end(world.session)
-    _damage_line(world.part(), "hook.fired")
+    damage_line(world.part(), "hook.fired")
     fault = _only_damage(world)
     [skipped] = world.repair(apply=True)["skipped"]
     assert skipped["fault"] == fault["id"] and "hook.fired" in skipped["reason"]
@@ -770,7 +372,7 @@ def test_a_lost_hook_call_is_not_taken_for_a_line_of_the_transcript(world: World
 def test_a_gap_beside_hook_calls_is_not_promised_because_nobody_knows_what_it_was(world: World) -> None:
     compaction(world)
     world.repair(apply=True)
-    _drop_line(world.part(), "source.read", 1)
+    drop_line(world.part(), "source.read", 1)
     [skipped] = world.repair(apply=True)["skipped"]
     assert "unknown what was lost" in skipped["reason"]
 
@@ -782,14 +384,14 @@ def test_lines_of_an_earlier_version_of_a_file_are_not_promised(world: World) ->
     world.transcript.write_bytes(b"".join(lines[:4] + lines[8:]))
     world.ingest()
     world.repair(accept=[fault["id"] for fault in world.audit()["faults"]])
-    _drop_line(world.part(), "source.read", 2)
+    drop_line(world.part(), "source.read", 2)
     [skipped] = [one for one in world.repair(apply=True)["skipped"] if one["fault"].startswith("journal")]
     assert "version" in skipped["reason"]
 
 
 def test_a_session_whose_beginning_is_lost_is_not_promised_to_be_whole(world: World) -> None:
     world.captured()
-    _drop_line(world.part(), "session.opened")
+    drop_line(world.part(), "session.opened")
     _untouched(world, "began or ended")
 
 
@@ -897,7 +499,7 @@ def _acted_on(world: World, faults: list[Fault]) -> list[MendResult]:
 def test_what_was_mended_since_it_was_seen_is_not_mended_twice(world: World) -> None:
     """T4, W14: keyed by the turn, the event, the lines: however often, it is there once."""
     reused(world)
-    _in_another_process(world, "k.session('own').submit('the prompt')\nos.kill(os.getpid(), 9)")
+    in_another_process(world, "k.session('own').submit('the prompt')\nos.kill(os.getpid(), 9)")
     damage(world)
     seen = audit(HOST, world.root, home=str(world.home), environment={}).faults
     assert {"journal_reused", "turn_interrupted", "journal_damage"} <= {fault.cls for fault in seen}
@@ -918,13 +520,13 @@ def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(wor
     lines = path.read_bytes().split(b"\n")
     before = parse(lines[2])
     assert before
-    titled = _message("")._replace(kind=Kind.SESSION_TITLED, body={"title": "hidden"}, carry={"title": "hidden"})
-    heard = _message("heard")._replace(carry={"heard": 1})
+    titled = message("")._replace(kind=Kind.SESSION_TITLED, body={"title": "hidden"}, carry={"title": "hidden"})
+    heard = message("heard")._replace(carry={"heard": 1})
     others = b"".join(place(draft(event), before["seq"], before["crc"])[0] for event in (titled, heard))
     path.write_bytes(b"\n".join([*lines[:4], others[:-1], *lines[4:]]))
     with Keep.open(world.root) as keep:
         keep.session("own").title("after")
-        keep.context.journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
+        keep.context.journals().append("python:own", [message("heard later")._replace(carry={"heard": 2})])
     assert world.repair(apply=True)["audit"]["clean"]
     with Keep.open(world.root) as keep:
         assert keep.context.journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
@@ -1063,12 +665,12 @@ def test_folders_that_a_repair_took_away_come_back_as_they_were(world: World, wh
         (folder / "a").write_text("w")
         (folder / "empty").chmod(0o711)
     folder.chmod(0o755)
-    before = looks(world.root, *_VIEWS)
+    before = looks(world.root, *VIEWS)
     done = world.repair(apply=True)
     assert len(done["applied"]) == 1 and done["audit"]["clean"] and not folder.exists()
     for _ in range(2):
         assert world.repair(undo=done["undo_id"])["skipped"] == []
-        assert looks(world.root, *_VIEWS) == before, "undoing twice is undoing once"
+        assert looks(world.root, *VIEWS) == before, "undoing twice is undoing once"
 
 
 def test_a_folder_in_which_something_lies_since_it_was_made_stays(world: World) -> None:
@@ -1101,14 +703,14 @@ def _everything(world: World) -> None:
         session = keep.session("own")
         session.record("one")
         session.record("two")
-    _damage_line(world.part(), "source.read", 1)
+    damage_line(world.part(), "source.read", 1)
     with world.part().open("ab") as part:
         part.write(b'{"id":"torn')
     path = world.part("python:own")
     lines = path.read_bytes().split(b"\n")
     before = parse(lines[2])
     assert before
-    other, _ = place(draft(_message("the other writer's")), before["seq"], before["crc"])
+    other, _ = place(draft(message("the other writer's")), before["seq"], before["crc"])
     path.write_bytes(b"\n".join([*lines[:4], other[:-1], *lines[4:]]))
     for name in ("spool", "state/owners"):
         Path(world.root, name).mkdir(mode=0o700, exist_ok=True)
@@ -1118,7 +720,7 @@ def _everything(world: World) -> None:
     call.write_text(json.dumps({"session_id": world.transcript.stem, "message": "a call that waits"}))
     lease_path = Path(world.root, "state", "owners", Ids(HOST.now, HOST.random).new())
     lease_path.touch()
-    _age(lease_path)
+    age(lease_path)
     for path in Path(world.root).rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
     Path(world.root).chmod(0o755)
@@ -1153,7 +755,7 @@ def test_a_repair_or_undo_that_is_killed_at_any_step_is_simply_run_again(tmp_pat
 
     model = World(str(tmp_path / "model"), tmp_path / "home")
     _everything(model)
-    broken = looks(model.root, *_VIEWS, "index")
+    broken = looks(model.root, *VIEWS, "index")
     done: dict[str, Any] = {}
     if undo_too:
         done = model.repair(apply=True)
@@ -1169,7 +771,7 @@ def test_a_repair_or_undo_that_is_killed_at_any_step_is_simply_run_again(tmp_pat
             _whole(world)
         else:
             ended = _undone_at(world, model.root, at, done["undo_id"])
-            assert looks(world.root, *_VIEWS, "index") == broken, at
+            assert looks(world.root, *VIEWS, "index") == broken, at
         shutil.rmtree(world.root)
         if ended:
             assert at > (15 if undo_too else 40)
@@ -1278,429 +880,3 @@ def test_where_there_is_no_keep_a_repair_finds_nothing_and_makes_none(world: Wor
     for how in ({}, {"apply": True}):
         assert world.repair(**how)["audit"]["clean"]
     assert not Path(world.root).exists()
-
-
-def own(world: World, turns: int = 4) -> Path:
-    """A session of one's own agent, all of it indexed: no file but its journal holds its words."""
-    with Keep.open(world.root) as keep:
-        session = keep.session("own")
-        for n in range(turns):
-            session.record(f"question {n}", ("assistant", f"answer {n}"))
-        keep.sessions()
-    return world.part("python:own")
-
-
-def _indexed(world: World, session: str = "python:own") -> int:
-    """How many messages the index has, asked without bringing it up to date."""
-    db = apsw.Connection(f"{world.root}/index.sqlite", flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        found = db.execute("SELECT count(*) FROM messages JOIN sessions ON session = sessions.no WHERE id = ?", (session,)).get
-        return int(found)
-    finally:
-        db.close()
-
-
-def _stays_until_accepted(world: World, cls: str, messages: int) -> None:
-    """However often it is repaired; and what the index knows of it stays, too."""
-    for _ in range(3):
-        done = world.repair(apply=True)
-        [told] = [fault for fault in done["audit"]["faults"] if fault["class"] == cls]
-        assert not told["repairable"] and "snapshot import" in told["next"] and "--accept" in told["next"]
-        assert [fault["class"] for fault in done["audit"]["faults"]] == [cls], "and it is told once"
-        assert world.audit(deep=True)["faults"] == [told]
-        assert _indexed(world) == messages
-    assert world.repair(accept=[told["id"]])["audit"]["clean"] and world.audit(deep=True)["clean"]
-
-
-@pytest.mark.parametrize("which", [1, 2])
-def test_a_compressed_part_that_can_not_be_read_is_damage_until_it_is_accepted(world: World, which: int) -> None:
-    """Once "0 bytes", repairable, and clean over a session that was lost."""
-    own(world)
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-        keep.session("own").record("question 4", ("assistant", "answer 4"))  # in a second part
-        keep.compress(everything=True)
-        keep.sessions()
-    flip(world.part("python:own", which).with_suffix(".jsonl.zst"))
-    [told] = world.audit(deep=True)["faults"]
-    assert "the compressed part can't be read" in told["what"] and "0 bytes" not in told["what"]
-    _stays_until_accepted(world, "journal_damage", 10)
-
-
-def test_a_compressed_part_that_can_not_be_read_stays_damage_when_more_is_said_and_asked(world: World) -> None:
-    own(world)
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-    flip(world.part("python:own").with_suffix(".jsonl.zst"))
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("one more")
-        keep.sessions()
-    _stays_until_accepted(world, "journal_damage", 1)
-
-
-def test_of_a_captured_session_nothing_is_promised_if_its_only_part_can_not_be_read(world: World) -> None:
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-        keep.sessions()
-    flip(world.part().with_suffix(".jsonl.zst"))
-    for _ in range(2):
-        [told] = world.repair(apply=True)["audit"]["faults"]
-        assert (told["class"], told["repairable"]) == ("journal_damage", False)
-
-
-def _first_part_compressed(world: World) -> Path:
-    """What was captured so far, then a line more in a second part."""
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-    world.grow(40, 1)
-    world.ingest()
-    assert parts.numbers(HOST, str(world.folder())) == [1, 2]
-    return world.part().with_suffix(".jsonl.zst")
-
-
-@pytest.mark.parametrize("harm", [flip, lambda path: path.write_bytes(b""), Path.unlink], ids=["a bit", "emptied", "gone"])
-@pytest.mark.parametrize("indexed", [True, False])
-def test_a_compressed_first_part_of_a_captured_session_is_taken_again_from_its_transcript(
-    world: World, harm: Callable[[Path], None], indexed: bool
-) -> None:
-    """Once told as lost for good, though every line of it lay there: how a session began is repeated by each later part."""
-    world.captured()
-    path = _first_part_compressed(world)
-    with Keep.open(world.root) as keep:
-        before, said = keep.summary(world.session), world.messages()
-    if not indexed:
-        Path(world.root, "index.sqlite").unlink()
-    harm(path)
-    [told] = world.audit(deep=True)["faults"]
-    assert told["repairable"], told
-    done = world.repair(apply=True)
-    assert done["audit"]["clean"] and not done["skipped"] and world.audit(deep=True)["clean"]
-    assert world.repair(apply=True)["applied"] == []
-    assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
-    assert [frame["kind"] for frame in world.journal()].count("session.opened") == 1
-    with Keep.open(world.root) as keep:
-        keep.reindex(from_zero=True)
-        after = keep.summary(world.session)
-        assert (after.state, after.cwd, after.project, after.title) == (before.state, before.cwd, before.project, before.title)
-        assert [one.new_events for one in keep.ingest(home=world.home, again=True)] == [0]
-    assert world.messages() == said
-    back = world.repair(undo=done["undo_id"])
-    assert back["skipped"] == [] and [fault["id"] for fault in back["audit"]["faults"]] == [told["id"]]
-
-
-def test_a_lost_beginning_is_taken_again_though_the_transcript_grew_and_the_session_ended_since(world: World) -> None:
-    """It stays ended, and at the same time: that it is opened is not said anew."""
-    world.captured()
-    path = _first_part_compressed(world)
-    with Keep.open(world.root) as keep:
-        keep.end(world.session)
-        before = keep.summary(world.session)
-    flip(path)
-    world.grow(50, 2)
-    assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
-    with Keep.open(world.root) as keep:
-        after = keep.summary(world.session)
-        assert (after.state, after.ended_at, after.cwd) == ("ended", before.ended_at, before.cwd)
-
-
-def _by_a_hook(world: World) -> None:
-    spooled(world)
-    world.repair(apply=True)
-
-
-def _by_the_user(world: World) -> None:
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.end(world.session)
-
-
-def _by_a_title(world: World) -> None:
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.session(world.transcript.stem, agent="claude", title="mine")
-
-
-def _by_a_tap(world: World) -> None:
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.context.journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
-
-
-@pytest.mark.parametrize(
-    ("told", "reason"),
-    [(_by_a_hook, "drain"), (_by_the_user, "began or ended"), (_by_a_title, "title"), (_by_a_tap, "a tap was used")],
-)
-def test_a_lost_beginning_that_may_hold_what_no_file_does_is_not_promised(
-    world: World, told: Callable[[World], None], reason: str
-) -> None:
-    told(world)
-    flip(_first_part_compressed(world))
-    _untouched_since(world, reason)
-
-
-def _untouched_since(world: World, reason: str) -> None:
-    before = looks(world.root, *_VIEWS)
-    [skipped] = [one for one in world.repair(apply=True)["skipped"] if one["fault"].startswith("journal_damage")]
-    assert reason in skipped["reason"] and "--accept" in skipped["reason"]
-    assert looks(world.root, *_VIEWS) == before
-
-
-def _copied(transcript: Path) -> None:
-    copy = transcript.with_suffix(".copy")
-    copy.write_bytes(transcript.read_bytes())
-    copy.replace(transcript)
-
-
-def _gone_on(transcript: Path) -> None:
-    first = transcript.read_bytes().splitlines(keepends=True)[0]
-    transcript.write_bytes(transcript.read_bytes() + first.replace(b'"uuid":"', b'"uuid":"later-'))
-
-
-@pytest.mark.parametrize("indexed", [True, False])
-@pytest.mark.parametrize("since", [_copied, _gone_on])
-def test_a_journal_that_lost_even_that_a_file_was_opened_takes_it_again_though_the_file_looks_other_by_now(
-    world: World, since: Callable[[Path], None], indexed: bool
-) -> None:
-    world.captured()
-    if indexed:
-        with Keep.open(world.root) as keep:
-            keep.sessions()
-    frames = world.part().read_bytes().splitlines(keepends=True)
-    opened = next(n for n, frame in enumerate(frames) if b'"kind":"source.opened"' in frame)
-    world.part().write_bytes(b"".join(frames[:opened]))
-    since(world.transcript)
-    [told] = world.audit()["faults"]
-    assert told["class"] == "journal_missing_part" and told["repairable"]
-    assert world.repair(apply=True)["audit"]["clean"]
-    world.ingest()
-    assert world.classes() == [] and world.rejoined() == world.transcript.read_bytes()
-
-
-def test_where_nothing_tells_how_a_lost_session_began_the_way_to_take_its_transcript_in_again_is_named(world: World) -> None:
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-        keep.sessions()
-    flip(world.part().with_suffix(".jsonl.zst"))
-    [told] = world.audit()["faults"]
-    assert not told["repairable"] and "`dreamkeep ingest --again`" in told["next"]
-    with Keep.open(world.root) as keep:
-        assert not [one.problem for one in keep.ingest(home=world.home, again=True) if one.problem]
-    assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
-
-
-@pytest.mark.parametrize("lost", ["all", "the end"])
-def test_a_text_beside_a_transcript_is_taken_again_as_the_text_it_is(world: World, lost: str) -> None:
-    """Once as lines that are no records, when it was lost what it is: its words were in no message any more."""
-    world.captured(2)
-    beside = world.transcript.with_suffix("") / "tool-results"
-    beside.mkdir(parents=True)
-    for n in range(3):
-        (beside / f"toolu_{n}.txt").write_text(f"zebra {n}\nthe rest of it\n")
-    world.ingest()
-    plain = world.part().read_bytes()
-    path = _first_part_compressed(world)
-    said = world.messages()
-    assert sum("zebra" in text for text in said) == 3
-    if lost == "all":
-        flip(path)
-    else:
-        path.unlink()
-        world.part().write_bytes(b"".join(plain.splitlines(keepends=True)[:4]))  # the transcript's are in it
-        world.part().chmod(0o600)
-    done = world.repair(apply=True)
-    assert done["audit"]["clean"] and not done["skipped"], done
-    assert world.messages() == said
-    told = source_bytes.sources(HOST, str(world.folder()))
-    assert sorted((one["role"], one["form"]) for one in told.values()) == [("main", "lines")] + [("result", "text")] * 3
-    for name, one in told.items():
-        assert b"".join(source_bytes.lines(HOST, str(world.folder()), name)) == Path(one["path"]).read_bytes()
-
-
-def test_a_transcript_that_holds_no_more_than_the_journal_proves_nothing_of_an_end_that_is_gone(world: World) -> None:
-    """What was lost is that the session ended, which stands in no transcript."""
-    world.captured()
-    with Keep.open(world.root) as keep:
-        keep.end(world.session)
-        keep.sessions()
-    world.part().write_bytes(b"".join(world.part().read_bytes().splitlines(keepends=True)[:-1]))
-    [told] = world.repair(apply=True)["audit"]["faults"]
-    assert (told["class"], told["repairable"]) == ("journal_missing_part", False)
-
-
-@pytest.mark.parametrize("session", ["python:own", "claude"])
-def test_one_repair_is_enough_for_a_line_feed_that_is_missing(world: World, session: str) -> None:
-    """The journal's bytes are then those that were indexed, and a frame more."""
-    part = own(world)
-    if session == "claude":
-        world.captured()
-        world.messages()
-        part = world.part()
-    part.write_bytes(part.read_bytes()[:-1])
-    assert world.classes() == ["journal_tail"]
-    done = world.repair(apply=True)
-    assert [step["action"] for step in done["applied"]] == ["settle"] and done["audit"]["clean"], done["audit"]
-    assert world.audit(deep=True)["clean"]
-
-
-def _zeroed(data: bytes) -> bytes:
-    return bytes(len(data))
-
-
-def _cut_after_line_5(data: bytes) -> bytes:
-    return b"".join(data.splitlines(keepends=True)[:5])
-
-
-def _cut_in_the_middle(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _last_frame_torn(data: bytes) -> bytes:
-    return data[:-30]
-
-
-@pytest.mark.parametrize("harm", [_zeroed, _cut_after_line_5, _cut_in_the_middle, _last_frame_torn])
-def test_what_the_index_knows_and_the_journal_lost_is_a_fault_until_it_is_accepted(
-    world: World, harm: Callable[[bytes], bytes]
-) -> None:
-    """Once the index was made anew over it, and nothing was wrong."""
-    part = own(world)
-    part.write_bytes(harm(part.read_bytes()))
-    assert "journal_missing_part" in world.classes()
-    _stays_until_accepted(world, "journal_missing_part", 8)
-
-
-@pytest.mark.parametrize("which", ["keep", "own"])
-def test_that_a_whole_journal_is_gone_stays_accepted_when_it_is_written_anew(world: World, which: str) -> None:
-    """Once the frame that said so began the keep's journal anew, and the same loss was told again under another name."""
-    own(world)
-    shutil.rmtree(Path(world.root, KEEP) if which == "keep" else world.folder("python:own"))
-    [lost] = world.audit()["faults"]
-    done = world.repair(accept=[lost["id"]])
-    assert done["audit"]["clean"] and world.audit(deep=True)["clean"]
-    assert [fault["id"] for fault in world.repair(undo=done["undo_id"])["audit"]["faults"]] == [lost["id"]]
-    world.repair(accept=[lost["id"]])
-    ids = Ids(HOST.now, HOST.random)
-    journals = JournalWriters(HOST, world.root, ids)
-    said = {"role": "user", "text": "later"}
-    journals.append("python:own", [Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), said)])
-    journals.close()
-    assert world.audit()["clean"] and world.audit(deep=True)["clean"]
-
-
-@pytest.mark.parametrize("lock", [True, False])
-def test_what_is_left_of_a_journal_whose_parts_are_gone_is_there_again_when_what_began_it_anew_is_undone(
-    world: World, lock: bool
-) -> None:
-    """Once the folder and the lock in it went, too."""
-    own(world)
-    folder = Path(world.root, KEEP)
-    (folder / parts.name(1)).unlink()
-    if not lock:
-        (folder / parts.LOCK).unlink()
-    before = looks(world.root, *_VIEWS, "index.sqlite")
-    [lost] = world.audit()["faults"]
-    done = world.repair(accept=[lost["id"]])
-    back = world.repair(undo=done["undo_id"])
-    assert back["skipped"] == [] and [fault["id"] for fault in back["audit"]["faults"]] == [lost["id"]]
-    assert looks(world.root, *_VIEWS, "index.sqlite") == before
-
-
-def test_that_the_last_part_is_gone_stays_accepted_when_the_journal_goes_on(world: World) -> None:
-    own(world)
-    with Keep.open(world.root) as keep:
-        keep.compress(everything=True)
-        keep.session("own").record("question 4", ("assistant", "answer 4"))  # in a second part
-        keep.sessions()
-    world.part("python:own", 2).unlink()
-    [lost] = world.audit()["faults"]
-    assert world.repair(accept=[lost["id"]])["audit"]["clean"]
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("question 5")  # asks nothing
-        assert world.audit()["clean"] and world.audit(deep=True)["clean"]
-
-
-def test_a_repair_that_is_taken_back_does_not_make_the_index_forget_what_a_journal_lost(world: World) -> None:
-    part = own(world)
-    part.write_bytes(_cut_in_the_middle(part.read_bytes()))
-    before = world.audit()["faults"]
-    done = world.repair(apply=True)
-    assert [step["action"] for step in done["applied"]] == ["settle"]
-    assert world.repair(undo=done["undo_id"])["audit"]["faults"] == before and _indexed(world) == 8
-
-
-def test_an_index_is_made_anew_and_what_another_journal_lost_is_told_all_the_same(world: World) -> None:
-    part = own(world)
-    world.captured()
-    world.messages()
-    part.write_bytes(_cut_after_line_5(part.read_bytes()))
-    db = apsw.Connection(f"{world.root}/index.sqlite")
-    db.execute("DELETE FROM sessions WHERE id = ?", (world.session,))
-    db.close()
-    done = world.repair(apply=True)
-    assert [step["action"] for step in done["applied"]] == ["rebuild"]
-    [lost] = done["audit"]["faults"]
-    assert lost["class"] == "journal_missing_part"
-    assert world.repair(accept=[lost["id"]])["audit"]["clean"]
-
-
-def test_the_end_of_a_journal_that_only_the_index_remembers_is_read_again_from_the_file(world: World) -> None:
-    """W2: a part that somebody removed, behind which nothing is left that could tell of it."""
-    missing_part(world)
-    world.repair(apply=True)
-    said = world.messages()
-    last = parts.numbers(HOST, str(world.folder()))[-1]
-    world.part(number=last).unlink()
-    assert world.classes() == ["journal_missing_part"]
-    done = world.repair(apply=True)
-    assert done["audit"]["clean"] and not done["skipped"], done
-    assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
-
-
-def test_a_file_where_the_folder_of_repairs_belongs_is_named_with_the_way_out(world: World) -> None:
-    hook_lost(world)
-    Path(world.root, "aside").write_bytes(b"not ours")
-    with pytest.raises(Failed, match="Move it out of the keep, then repair again"):
-        world.repair(apply=True)
-    Path(world.root, "aside").rename(Path(world.root).parent / "elsewhere")
-    assert world.repair(apply=True)["audit"]["clean"]
-
-
-def test_what_a_write_of_a_page_left_is_told_and_put_aside(world: World) -> None:
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("one")
-    page = Path(world.root, "pages", "shop-1", "MEMORY.md")
-    page.parent.mkdir(mode=0o700, parents=True)
-    young, old = (page.with_name(f"MEMORY.md.{n:016x}.tmp") for n in (1, 2))
-    for path in (young, old):
-        path.write_bytes(b"half a page")
-        path.chmod(0o600)
-    os.utime(old, (1, 1))
-    Path(world.root, "pages", "a file").touch(0o600)
-    [told] = world.audit()["faults"]
-    assert (told["class"], told["where"], told["repairable"]) == ("leftover", str(old), True)
-    assert world.repair(apply=True)["audit"]["clean"] and young.exists() and not old.exists()
-
-
-@pytest.mark.parametrize("garbage", [b"garbage\n", b"[]\n", b"\xff\n", None])
-def test_notes_of_a_repair_that_can_not_be_read_are_told_until_accepted(world: World, garbage: bytes | None) -> None:
-    """What it did can't be taken back any more: better known before one needs it."""
-    with Keep.open(world.root) as keep:
-        keep.session("own").record("one")
-    notes = Path(world.root, "aside", "repair-1", "undo.json")
-    notes.parent.mkdir(mode=0o700, parents=True)
-    notes.write_bytes(b'{"n": 1, "mode": "/x", "before": 1, "after": 2}\n{"n": 2, "unfini')
-    notes.chmod(0o600)
-    assert world.audit()["clean"], "a last line that was not finished says nothing"
-    if garbage is None:
-        notes.unlink()
-        notes.mkdir(mode=0o700)
-    else:
-        notes.write_bytes(garbage)
-    [told] = world.audit()["faults"]
-    assert (told["class"], told["where"], told["repairable"]) == ("state_unreadable", str(notes), False)
-    assert f"repair --accept {told['id']}" in told["next"]
-    assert world.repair(apply=True)["applied"] == []
-    world.repair(accept=[told["id"]])
-    assert world.audit()["clean"]
