@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from dreamkeep import Keep
 from dreamkeep.memory.insight import TYPES
 from dreamkeep.surfaces.mcp import protocol, tools
-from dreamkeep.surfaces.mcp.arguments import checked
+from dreamkeep.surfaces.mcp.arguments import check_arguments
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.lanes import Lanes
 from tests.helpers import secrets
@@ -194,7 +194,7 @@ def test_arguments_are_either_as_the_schema_says_or_refused(arguments: dict[str,
 
     for tool in tools.TOOLS:
         try:
-            told = checked(tool["inputSchema"], arguments)
+            told = check_arguments(tool["inputSchema"], arguments)
         except BadUsage as no:
             assert "The arguments are:" in str(no)
             continue

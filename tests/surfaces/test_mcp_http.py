@@ -26,7 +26,7 @@ from dreamkeep.errors import Failed
 from dreamkeep.host import RealHost
 from dreamkeep.surfaces.mcp import streamable
 from dreamkeep.surfaces.mcp.calls import Tools
-from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_closed, is_local, name_in
+from dreamkeep.surfaces.mcp.streamable import Service, _listen, is_closed, is_local, name_in
 from dreamkeep.verbs.access import access_token
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 from tests.helpers.mcp_talk import (
@@ -109,9 +109,9 @@ def test_two_clients_do_not_share_ids(server: Address) -> None:
 def test_the_session_that_was_quiet_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dreamkeep.surfaces.mcp.streamable._SESSIONS", 2)
     service = Service(Tools(lambda: Keep.open(tmp_path)), "", "127.0.0.1")
-    first, second = (service._greeted(greet()).headers["Mcp-Session-Id"] for _ in range(2))
+    first, second = (service._greet(greet()).headers["Mcp-Session-Id"] for _ in range(2))
     service._in_session(ask(1, "ping"), *_known(service, first))
-    third = service._greeted(greet()).headers["Mcp-Session-Id"]
+    third = service._greet(greet()).headers["Mcp-Session-Id"]
     assert set(service._sessions) == {first, third} and second not in service._sessions
 
 
@@ -412,7 +412,7 @@ def test_who_sends_a_byte_now_and_then_does_not_keep_a_place_for_ever(
     monkeypatch.setattr(streamable, "_SLOWEST_S", 0.3)
     monkeypatch.setattr(streamable, "_LONGEST_LINGER_S", 0.3)
     tools = Tools(lambda: Keep.open(tmp_path / "none"))
-    server = _listening(Service(tools, "", "127.0.0.1"), "127.0.0.1", 0)
+    server = _listen(Service(tools, "", "127.0.0.1"), "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as line:
@@ -516,7 +516,7 @@ def small_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: int) -
     monkeypatch.setattr(streamable, "_CONNECTIONS", places)
     talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."))
     tools, token = Tools(lambda: Keep.open(tmp_path / "keep")), "0123456789abcdef"
-    server = _listening(Service(tools, token, "127.0.0.1"), "127.0.0.1", 0)
+    server = _listen(Service(tools, token, "127.0.0.1"), "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield Address(f"http://127.0.0.1:{server.server_port}/mcp", None, token)

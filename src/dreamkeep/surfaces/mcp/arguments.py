@@ -21,15 +21,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _WORDS = {"string": "a text", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object"}
 
 
-def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with defaults added. BadUsage names everything that is wrong at once."""
     known = schema["properties"]
     said = {key: value for key, value in given.items() if value is not None}
     wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
-    wrong += [f"unknown argument {_shown(key)}" for key in said if key not in known]
+    wrong += [f"unknown argument {_quote(key)}" for key in said if key not in known]
     for key, value in said.items():
-        if key in known and (problem := _problem(known[key], value)):
-            wrong.append(f"`{key}` must be {problem}, not {_shown(value)}")
+        if key in known and (problem := _find_problem(known[key], value)):
+            wrong.append(f"`{key}` must be {problem}, not {_quote(value)}")
     if wrong:
         names = ", ".join(f"{key}{' (required)' if key in schema.get('required', ()) else ''}" for key in known)
         raise BadUsage("; ".join(wrong), where="arguments", next=f"The arguments are: {names}.")
@@ -37,7 +37,7 @@ def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     return {**defaults, **said}
 
 
-def _problem(schema: Mapping[str, Any], value: Any) -> str:
+def _find_problem(schema: Mapping[str, Any], value: Any) -> str:
     """What the value must be instead; "" if it is valid."""
     kinds = [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
     if not any(_is(kind, value) for kind in kinds):
@@ -45,9 +45,9 @@ def _problem(schema: Mapping[str, Any], value: Any) -> str:
     if "enum" in schema and value not in schema["enum"]:
         return f"one of {', '.join(schema['enum'])}"
     if isinstance(value, str):
-        return _of_length(schema, value)
+        return _check_length(schema, value)
     if isinstance(value, list):
-        return _of_entries(schema, value)
+        return _check_entries(schema, value)
     low, high = schema.get("minimum"), schema.get("maximum")
     if not isinstance(value, bool) and low is not None and high is not None and not low <= value <= high:
         return f"from {low} to {high}"
@@ -58,23 +58,23 @@ def _is(kind: str, value: Any) -> bool:
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _of_length(schema: Mapping[str, Any], value: str) -> str:
+def _check_length(schema: Mapping[str, Any], value: str) -> str:
     if schema.get("minLength") and not value.strip():
         return "a non-empty text"
     most = schema.get("maxLength")
     return f"a text of at most {most} characters" if most is not None and len(value) > most else ""
 
 
-def _of_entries(schema: Mapping[str, Any], value: list[Any]) -> str:
+def _check_entries(schema: Mapping[str, Any], value: list[Any]) -> str:
     if len(value) > schema["maxItems"]:
         return f"a list of at most {schema['maxItems']}"
     for entry in value:
-        if problem := _problem(schema["items"], entry):
+        if problem := _find_problem(schema["items"], entry):
             return f"a list in which each item is {problem}"
     return ""
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, str) and len(value) > 60:
         return f"a text of {len(value)} characters"
     text = repr(value)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, cannot_read
-from dreamkeep.surfaces.mcp.arguments import checked
+from dreamkeep.surfaces.mcp.arguments import check_arguments
 from dreamkeep.surfaces.mcp.protocol import ToolCall, ToolOutcome, settled, written
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
 
@@ -53,12 +53,12 @@ class Tools:
         try:
             return written(settled(call, self._outcome(call)).body)
         except Exception:
-            return written(settled(call, ToolOutcome({}, _fault(call.tool), failed=True)).body)
+            return written(settled(call, ToolOutcome({}, _report_internal_error(call.tool), failed=True)).body)
 
     def _outcome(self, call: ToolCall) -> ToolOutcome:
         try:
-            given = checked(_SCHEMAS[call.tool], call.arguments)
-            return _ACTS[call.tool](self._kept(call.tool), given)
+            given = check_arguments(_SCHEMAS[call.tool], call.arguments)
+            return _ACTS[call.tool](self._open(call.tool), given)
         except DreamkeepError as problem:
             return ToolOutcome({}, _describe_problem(problem), failed=True)
         except OSError as problem:
@@ -70,7 +70,7 @@ class Tools:
                 self._keep.close()
                 self._keep = None
 
-    def _kept(self, tool: str) -> Keep:
+    def _open(self, tool: str) -> Keep:
         with self._opening:
             if self._keep is None:
                 keep = self._open_keep()
@@ -101,7 +101,7 @@ def _warn(line: str) -> None:
     print(f"dreamkeep: {mask_secrets(line)}", file=sys.stderr, flush=True)
 
 
-def _fault(tool: str) -> str:
+def _report_internal_error(tool: str) -> str:
     import traceback
 
     _warn(f"internal error of dreamkeep in the tool {tool}:\n{traceback.format_exc()}")
@@ -112,7 +112,7 @@ def _fault(tool: str) -> str:
     )
 
 
-def _some(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _pick(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: given[name] for name in names if name in given}
 
 
@@ -120,18 +120,18 @@ def _some(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _search(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    chosen = _some(given, "kinds", "agent", "since", "as_of")
+    chosen = _pick(given, "kinds", "agent", "since", "as_of")
     if "project" in given:
         chosen["project"] = keep.project_named(given["project"])
     if "session" in given:
         chosen["session"] = keep.resolve(given["session"])
     hits = keep.search(given["query"], limit=given["limit"], **chosen)
     if not hits and "project" in chosen:
-        _known_project(keep, given["project"], chosen["project"])
+        _check_project(keep, given["project"], chosen["project"])
     return ToolOutcome(keep.outward({"hits": [hit.as_json() for hit in hits]}, longest=SHORT))
 
 
-def _known_project(keep: Keep, said: str, project: str) -> None:
+def _check_project(keep: Keep, said: str, project: str) -> None:
     """Refuse an unknown project: "nothing found" would be misleading if its name is only misspelt. Folders are accepted."""
     if said.startswith(("/", "~")) or keep.sessions(project=project, limit=1):
         return
@@ -147,7 +147,7 @@ def _known_project(keep: Keep, said: str, project: str) -> None:
 
 
 def _pack(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    made = keep.outward(keep.pack(**_some(given, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
+    made = keep.outward(keep.pack(**_pick(given, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
     return ToolOutcome(made, made["text"])
 
 
@@ -156,22 +156,22 @@ def _timeline(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
         raise BadUsage("around and offset exclude each other", where="arguments", next="Leave one of them out.")
     shown = keep.show(given["session"])
     said, limit = keep.digest(given["session"])["digest"] if given["digest"] else shown["messages"], given["limit"]
-    first = _around(said, given["around"], limit) if "around" in given else given["offset"]
+    first = _find_start(said, given["around"], limit) if "around" in given else given["offset"]
     page = keep.outward({"session": shown["session"], "messages": said[first : first + limit]}, longest=given["max_chars"])
-    page["messages"] = _fitting(page["messages"], given["max_chars"])
+    page["messages"] = _cut_to_page(page["messages"], given["max_chars"])
     after = first + len(page["messages"])
     following = after if after < len(said) and page["messages"] else None
     return ToolOutcome({**page, "total": len(said), "first": first, "next": following})
 
 
-def _around(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
+def _find_start(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
     for n, message in enumerate(said):
         if str(message["seq"]) == str(seq):
             return max(0, n - limit // 2)
     raise NotFound(f"it has no message {str(seq)[:40]!r}", where="around", next="Give the seq of a hit, or no `around`.")
 
 
-def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any]]:
+def _cut_to_page(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any]]:
     """As many messages as fit into one answer, at least one. A tool input that is too long as a whole is cut like a text."""
     found: list[dict[str, Any]] = []
     room = _PAGE
@@ -200,7 +200,7 @@ def _review(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     project = keep.project_named(given["project"]) if "project" in given else None
     items = keep.review(project=project)["items"]
     if not items and project:
-        _known_project(keep, given["project"], project)
+        _check_project(keep, given["project"], project)
     some = [{**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: given["limit"]]]
     told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing is waiting."}
     return ToolOutcome(keep.outward(told, longest=SHORT))
@@ -213,11 +213,11 @@ def _status(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     told = {key: found[key] for key in ("trigger", "running", "last_successful_run_at")}
     report = found["last_report"]
     if report:
-        told["last_report"] = _brief(report, given["limit"])
+        told["last_report"] = _shorten_report(report, given["limit"])
     return ToolOutcome(keep.outward({**told, "counts": dict(counts), "sessions": waiting[: given["limit"]]}, longest=SHORT))
 
 
-def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def _shorten_report(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return {**report, **{name: list(report.get(name, ()))[:limit] for name in ("sessions", "pages", "given_up")}}
 
 
@@ -226,23 +226,23 @@ def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 def _note_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     project = keep.project_named(given["project"]) if "project" in given else ""
-    made = keep.note_suggest(given["text"], kind=given["kind"], project=project, **_some(given, "session", "quote"))
-    return _noted(keep, made, **_waiting(made))
+    made = keep.note_suggest(given["text"], kind=given["kind"], project=project, **_pick(given, "session", "quote"))
+    return _answer_note(keep, made, **_hint_at_suggestion(made))
 
 
 def _note_pin(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    return _noted(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin", by="agent"))
+    return _answer_note(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin", by="agent"))
 
 
 def _note_retract(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     note = keep.note_change(given["note"], "retract", reason=given.get("reason", ""), by="agent")
     if note["state"] != "active":
-        return _noted(keep, note, retracted=True)
+        return _answer_note(keep, note, retracted=True)
     told = f"The note is still active. Only the user can retract it: `dreamkeep note retract {note['id']}`."
-    return _noted(keep, note, retracted=False, next=told)
+    return _answer_note(keep, note, retracted=False, next=told)
 
 
-def _waiting(note: dict[str, Any] | None) -> dict[str, str]:
+def _hint_at_suggestion(note: dict[str, Any] | None) -> dict[str, str]:
     """What to tell the user about a note that is only suggested."""
     if not note or note["state"] != "suggested":
         return {}
@@ -250,16 +250,16 @@ def _waiting(note: dict[str, Any] | None) -> dict[str, str]:
     return {"next": f"A suggestion: the user runs `dreamkeep note confirm {id}` to keep it, or `dreamkeep note reject {id}`."}
 
 
-def _noted(keep: Keep, note: dict[str, Any], **more: Any) -> ToolOutcome:
+def _answer_note(keep: Keep, note: dict[str, Any], **more: Any) -> ToolOutcome:
     return ToolOutcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}, **more}, longest=SHORT))
 
 
 def _insight_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    chosen = _some(given, "session", "quote", "task")
+    chosen = _pick(given, "session", "quote", "task")
     if "project" in given:
         chosen["project"] = keep.project_named(given["project"])
     made = keep.add_insight(given["type"], given["text"], author=given["author"], **chosen)
-    return ToolOutcome(keep.outward({**made, **_waiting(made["note"])}, longest=SHORT))
+    return ToolOutcome(keep.outward({**made, **_hint_at_suggestion(made["note"])}, longest=SHORT))
 
 
 def _dream_run(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
@@ -271,7 +271,7 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
             where="dream_run",
             next="Check `dream_status` later.",
         )
-    return ToolOutcome(keep.outward(_brief(made, _MANY), longest=SHORT))
+    return ToolOutcome(keep.outward(_shorten_report(made, _MANY), longest=SHORT))
 
 
 def _dream_next(keep: Keep, given: dict[str, Any]) -> ToolOutcome:

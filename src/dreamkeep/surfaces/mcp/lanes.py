@@ -24,7 +24,7 @@ _QUICK, _SLOW = 8, 2
 Key = tuple[str, Id]
 
 
-class _Asked:
+class _PendingCall:
     """One call, from `put` until it is answered."""
 
     def __init__(self, key: Key, call: ToolCall, tell: Tell) -> None:
@@ -39,11 +39,11 @@ class Lanes:
         self._answer = answer
         self._changed = threading.Condition()
         self._quick, self._slow = _Lane(_QUICK), _Lane(_SLOW)
-        self._under_way: set[_Asked] = set()
+        self._under_way: set[_PendingCall] = set()
 
     def put(self, call: ToolCall, tell: Tell, whose: str = "") -> None:
         """`tell` is called in another thread."""
-        asked = _Asked((whose, call.id), call, tell)
+        asked = _PendingCall((whose, call.id), call, tell)
         with self._changed:
             self._under_way.add(asked)
             lane = self._slow if call.tool in SLOW else self._quick
@@ -75,7 +75,7 @@ class Lanes:
                 self._under_way.discard(asked)
                 self._changed.notify_all()
 
-    def _next(self, lane: _Lane) -> _Asked:
+    def _next(self, lane: _Lane) -> _PendingCall:
         with self._changed:
             lane.idle += 1
             while not lane.waiting:
@@ -88,4 +88,4 @@ class _Lane:
     def __init__(self, most: int) -> None:
         self.most = most
         self.threads = self.idle = 0
-        self.waiting: deque[_Asked] = deque()
+        self.waiting: deque[_PendingCall] = deque()

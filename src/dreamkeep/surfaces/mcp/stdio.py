@@ -58,7 +58,7 @@ def _write(wire: int, data: bytes) -> None:
 
 def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes], None]) -> bool:
     """Serve until there is nothing more to read. Whether every request was answered."""
-    talk, lanes, out = McpConnection(), Lanes(tools.answer), _Out(write)
+    talk, lanes, out = McpConnection(), Lanes(tools.answer), _Output(write)
     while line := readline(LARGEST):
         if len(line) == LARGEST and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
@@ -69,21 +69,21 @@ def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes
     return lanes.done(_LAST_WORDS_S, _QUICK_S)
 
 
-def _take(line: bytes, talk: McpConnection, lanes: Lanes, out: _Out) -> None:
+def _take(line: bytes, talk: McpConnection, lanes: Lanes, out: _Output) -> None:
     message = protocol.parsed(line)
     if isinstance(message, ProtocolReply):
         out.say(message)
         return
-    several = protocol.batch(message, talk)
-    if isinstance(several, ProtocolReply):
-        out.say(several)
+    messages = protocol.batch(message, talk)
+    if isinstance(messages, ProtocolReply):
+        out.say(messages)
         return
-    if several is None:
+    if messages is None:
         _step(message, talk, lanes, out.line)
         return
-    together = _Together(len(several), out.line)
-    for one in several:
-        _step(one, talk, lanes, together.add)
+    batched = _BatchAnswers(len(messages), out.line)
+    for one in messages:
+        _step(one, talk, lanes, batched.add)
 
 
 def _step(message: object, talk: McpConnection, lanes: Lanes, tell: Callable[[bytes | None], None]) -> None:
@@ -99,12 +99,12 @@ def _step(message: object, talk: McpConnection, lanes: Lanes, tell: Callable[[by
             tell(None)
 
 
-class _Out:
+class _Output:
     """Writes whole lines from any thread. After the client has gone, nothing more is written."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
 
     def say(self, reply: ProtocolReply) -> None:
@@ -113,7 +113,7 @@ class _Out:
     def line(self, data: bytes | None) -> None:
         if data is None:
             return
-        with self._alone:
+        with self._lock:
             if self._closed:
                 return
             try:
@@ -122,17 +122,17 @@ class _Out:
                 self._closed = True
 
 
-class _Together:
+class _BatchAnswers:
     """Collects the answers of a batch and sends them as one when the last is there."""
 
     def __init__(self, expected: int, tell: Callable[[bytes | None], None]) -> None:
         self._expected = expected
         self._tell = tell
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
         self._answers: list[bytes] = []
 
     def add(self, data: bytes | None) -> None:
-        with self._alone:
+        with self._lock:
             self._expected -= 1
             if data is not None:
                 self._answers.append(data)

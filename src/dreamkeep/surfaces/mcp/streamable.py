@@ -59,7 +59,7 @@ def run(tools: Tools, arguments: Namespace) -> int:
 
     token = find_http_token(arguments.keep)
     service = Service(tools, token.secret, arguments.host)
-    server = _listening(service, arguments.host, arguments.port)
+    server = _listen(service, arguments.host, arguments.port)
     over: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: over.append(number))
@@ -88,7 +88,7 @@ def _announce(server: ThreadingHTTPServer, arguments: Namespace, token_file: str
         print(json.dumps({"url": url, "token_file": token_file or None}), flush=True)
 
 
-def _listening(service: Service, host: str, port: int) -> _Server:
+def _listen(service: Service, host: str, port: int) -> _Server:
     if not 0 <= port <= 65_535:
         raise BadUsage(f"invalid port {port}", where="--port", next="Give a number from 0 to 65535.")
     try:
@@ -121,24 +121,24 @@ class _Server(ThreadingHTTPServer):
         self.service = service
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._places: dict[socket.socket, _Place] = {}
-        self._answer_single = threading.Lock()
+        self._places_lock = threading.Lock()
         super().__init__((host, port), _Handler)
 
     def expect(self, line: socket.socket, within_s: float | None) -> None:
         """The client must send or take all it should within that time. None: it is our turn."""
-        with self._answer_single:
+        with self._places_lock:
             if place := self._places.get(line):
                 place.until = None if within_s is None else time.monotonic() + within_s
 
     def trust(self, line: socket.socket) -> None:
-        with self._answer_single:
+        with self._places_lock:
             if place := self._places.get(line):
                 place.trusted = True
 
     def service_actions(self) -> None:
         """Called twice a second: a client that missed its deadline is not read any more, so its thread ends."""
         now = time.monotonic()
-        with self._answer_single:
+        with self._places_lock:
             for line, place in self._places.items():
                 if place.until is not None and place.until < now:
                     place.until = None
@@ -157,7 +157,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def _take_place(self, line: socket.socket) -> bool:
-        with self._answer_single:
+        with self._places_lock:
             if len(self._places) >= _CONNECTIONS:
                 slowest = longest_waiting(self._places)
                 if slowest is None:
@@ -175,7 +175,7 @@ class _Server(ThreadingHTTPServer):
             self._leave_place(request)
 
     def _leave_place(self, line: socket.socket) -> None:
-        with self._answer_single:
+        with self._places_lock:
             self._places.pop(line, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -189,7 +189,7 @@ class HttpAnswer(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012  # never changed
 
 
-class _No(Exception):
+class _Refusal(Exception):
     """Refused before it is looked at what is asked."""
 
     def __init__(self, status: int, what: str, code: int = protocol.NO_REQUEST, data: Any = None, **headers: str) -> None:
@@ -198,7 +198,7 @@ class _No(Exception):
         self.answer = HttpAnswer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
-class _NoToken(_No):
+class _MissingToken(_Refusal):
     """The same few bytes whatever was asked: nobody learns from them what is here."""
 
     def __init__(self) -> None:
@@ -258,11 +258,11 @@ class Service:
     def admit(self, asked: _Handler) -> None:
         hosts, origin = asked.headers.get_all("Host") or [], asked.headers.get("Origin")
         if len(hosts) != 1 or (self.local and not is_local(name_in(hosts[0].strip()))):
-            raise _No(421, "the Host header must name this machine")
+            raise _Refusal(421, "the Host header must name this machine")
         if origin is not None and not self._is_own(origin.strip(), name_in(hosts[0].strip())):
-            raise _No(403, "web pages from other origins are not allowed")
+            raise _Refusal(403, "web pages from other origins are not allowed")
         if not self._shows_token(asked.headers.get_all("Authorization") or []):
-            raise _NoToken
+            raise _MissingToken
 
     def _shows_token(self, authorizations: list[str]) -> bool:
         scheme, _, shown = (authorizations[0] if len(authorizations) == 1 else "").strip().partition(" ")
@@ -282,32 +282,32 @@ class Service:
         version = asked.headers.get("MCP-Protocol-Version")
         if version is not None and version not in VERSIONS:
             data = {"supported": list(VERSIONS), "requested": version[:100]}
-            raise _No(400, "unknown protocol version", protocol.NO_SUCH_VERSION, data)
+            raise _Refusal(400, "unknown protocol version", protocol.NO_SUCH_VERSION, data)
         method = message.get("method") if isinstance(message, dict) else None
         if protocol.names_version(message) or version in NAMED or method == "server/discover":
-            return self._answer_single(asked, message)
+            return self._answer_request(asked, message)
         if method == "initialize":
-            return self._greeted(message)
+            return self._greet(message)
         id, talk = self._session(asked)
         return self._in_session(message, id, talk)
 
-    def _answer_single(self, asked: _Handler, message: Any) -> HttpAnswer:
+    def _answer_request(self, asked: _Handler, message: Any) -> HttpAnswer:
         """2026-07-28: nothing was before, nothing comes after."""
         if not isinstance(message, dict):
-            raise _No(400, "one request or notification at a time")
+            raise _Refusal(400, "one request or notification at a time")
         if "id" not in message:
             return HttpAnswer(202)  # to cancel is to close the connection; there is nothing else to notify of
-        if differing := _differing(asked, message):
+        if differing := _find_difference(asked, message):
             return _answer(protocol.failed(message.get("id"), protocol.HEADERS_DIFFER, differing), 400)
         step = protocol.take(message, McpConnection())
         if isinstance(step, ToolCall) and not step.named:
             lacks = f"params._meta must name its version ({VERSION_KEY}), as the header does"
             return _answer(protocol.failed(step.id, protocol.BAD_PARAMS, lacks), 400)
         if isinstance(step, ToolCall):
-            return HttpAnswer(200, self._called(step, f"alone {secrets.token_hex(8)}", asked) or b"")
+            return HttpAnswer(200, self._run_tool(step, f"alone {secrets.token_hex(8)}", asked) or b"")
         return _answer(step, _STATUS.get(step.code, 200)) if isinstance(step, ProtocolReply) else HttpAnswer(202)
 
-    def _greeted(self, message: Any) -> HttpAnswer:
+    def _greet(self, message: Any) -> HttpAnswer:
         talk = McpConnection()
         step = protocol.take(message, talk)
         if not isinstance(step, ProtocolReply) or step.code:
@@ -322,10 +322,10 @@ class Service:
     def _session(self, asked: _Handler) -> tuple[str, McpConnection]:
         id = (asked.headers.get("Mcp-Session-Id") or "").strip()
         if not id:
-            raise _No(400, "no session: send `initialize` first, then Mcp-Session-Id")
+            raise _Refusal(400, "no session: send `initialize` first, then Mcp-Session-Id")
         with self._changed:
             if id not in self._sessions:
-                raise _No(404, "this session no longer exists: send `initialize` again")
+                raise _Refusal(404, "this session no longer exists: send `initialize` again")
             self._sessions.move_to_end(id)
             return id, self._sessions[id]
 
@@ -345,8 +345,8 @@ class Service:
             return HttpAnswer(202)
         return HttpAnswer(200, told[0] if several is None else b"[" + b",".join(told) + b"]")
 
-    def _step(self, message: Any, id: str, talk: McpConnection) -> _Coming:
-        coming = _Coming()
+    def _step(self, message: Any, id: str, talk: McpConnection) -> _PendingAnswer:
+        coming = _PendingAnswer()
         match protocol.take(message, talk):
             case ToolCall() as call:
                 self._lanes.put(call, coming.tell, id)
@@ -359,8 +359,8 @@ class Service:
                 coming.tell(None)
         return coming
 
-    def _called(self, call: ToolCall, whose: str, asked: _Handler) -> bytes | None:
-        coming = _Coming()
+    def _run_tool(self, call: ToolCall, whose: str, asked: _Handler) -> bytes | None:
+        coming = _PendingAnswer()
         self._lanes.put(call, coming.tell, whose)
         while not coming.there(_LOOK_S):
             if asked.is_gone():
@@ -369,7 +369,7 @@ class Service:
         return coming.wait()
 
 
-class _Coming:
+class _PendingAnswer:
     """An answer that another thread gives."""
 
     def __init__(self) -> None:
@@ -392,7 +392,7 @@ def _answer(reply: ProtocolReply, status: int) -> HttpAnswer:
     return HttpAnswer(status, protocol.written(reply.body))
 
 
-def _differing(asked: _Handler, message: dict[str, Any]) -> str:
+def _find_difference(asked: _Handler, message: dict[str, Any]) -> str:
     """In what headers and body differ; "" if they agree."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
@@ -407,12 +407,12 @@ def _differing(asked: _Handler, message: dict[str, Any]) -> str:
         given = asked.headers.get_all(name) or []
         if value is None and name == "MCP-Protocol-Version" and given:
             continue  # the body lacks it: that is told as what it is
-        if len(given) != 1 or _decoded(given[0].strip()) != value:
+        if len(given) != 1 or _decode_header(given[0].strip()) != value:
             return f"the header {name} must occur once and match the body"
     return ""
 
 
-def _decoded(value: str) -> str | None:
+def _decode_header(value: str) -> str | None:
     """A header's value that could not stand there as it is comes as `=?base64?…?=`."""
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -469,9 +469,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.service.admit(self)
                 self.server.trust(self.connection)
                 if self.path.partition("?")[0].rstrip("/") != PATH:
-                    raise _No(404, f"there is nothing here; MCP is at {PATH}")
+                    raise _Refusal(404, f"there is nothing here; MCP is at {PATH}")
                 answer = act(self)
-            except _No as no:
+            except _Refusal as no:
                 self.close_connection = True  # the body was perhaps not read: what follows on this connection can't be told
                 answer = no.answer
             self._send(answer)
@@ -481,30 +481,30 @@ class _Handler(BaseHTTPRequestHandler):
     def _posted(self, asked: _Handler) -> HttpAnswer:
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise _No(415, "the Content-Type must be application/json")
+            raise _Refusal(415, "the Content-Type must be application/json")
         if not _accepts_json(self.headers.get("Accept")):
-            raise _No(406, "the response is application/json: the Accept header must allow it")
+            raise _Refusal(406, "the response is application/json: the Accept header must allow it")
         body = self._body()
         self.server.expect(self.connection, None)
         return self.server.service.post(self, body)
 
     def _no_stream(self, asked: _Handler) -> HttpAnswer:
-        raise _No(405, "only POST and DELETE are supported: there is no stream to listen to", Allow="POST, DELETE")
+        raise _Refusal(405, "only POST and DELETE are supported: there is no stream to listen to", Allow="POST, DELETE")
 
     def _body(self) -> bytes:
         coded, lengths = self.headers.get_all("Transfer-Encoding") or [], self.headers.get_all("Content-Length") or []
         if len(coded) + len(lengths) > 1 or (coded and coded[0].strip().lower() != "chunked"):
-            raise _No(400, "the length of the message is given twice, or in an unknown way")
+            raise _Refusal(400, "the length of the message is given twice, or in an unknown way")
         if coded:
             return self._chunks()
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise _No(411, "Content-Length is missing")
+            raise _Refusal(411, "Content-Length is missing")
         if len(length) > 12 or int(length) > LARGEST:
-            raise _No(413, f"a message can be at most {LARGEST >> 20} MiB")
+            raise _Refusal(413, f"a message can be at most {LARGEST >> 20} MiB")
         data = self.rfile.read(int(length))
         if len(data) < int(length):
-            raise _No(400, "the message ended early")
+            raise _Refusal(400, "the message ended early")
         return data
 
     def _chunks(self) -> bytes:
@@ -514,9 +514,9 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 size = int(head, 16)
             except ValueError:
-                raise _No(400, "a chunk must begin with its length") from None
+                raise _Refusal(400, "a chunk must begin with its length") from None
             if size < 0 or len(found) + size > LARGEST:
-                raise _No(413, f"a message can be at most {LARGEST >> 20} MiB")
+                raise _Refusal(413, f"a message can be at most {LARGEST >> 20} MiB")
             found += self.rfile.read(size)
             line = self.rfile.readline(1000)  # behind a chunk; behind the last one what is called trailers, which nobody needs
             while not size and line.strip():
