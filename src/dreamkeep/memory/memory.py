@@ -153,7 +153,7 @@ class Memory(MemoryTables):
     def _note_ended(self, event: Event, body: Body) -> None:
         if event.kind == Kind.NOTE_EXPIRED and self._lost_its_reason_to_expire(body):
             return
-        was = self._note_or_user_s(event, body)
+        was = self._find_or_restore_note(event, body)
         state = _NOTE_ENDS[event.kind]
         if was.state == note.SUGGESTED and body.get("rejected") is True:
             state = note.REJECTED
@@ -164,7 +164,7 @@ class Memory(MemoryTables):
 
     @_handles(Kind.NOTE_EDITED)
     def _note_edited(self, event: Event, body: Body) -> None:
-        was = self._note_or_user_s(event, body)
+        was = self._find_or_restore_note(event, body)
         words = {"was": str(body.get("was") or was.text), "text": str(body["text"])}
         # The file that it was promoted to has the old words.
         now = was.with_step(event.at, "edited", str(body.get("reason", "")), **words, author=i.USER, promoted="")
@@ -172,7 +172,7 @@ class Memory(MemoryTables):
 
     @_handles(Kind.NOTE_PINNED, Kind.NOTE_UNPINNED)
     def _note_pinned(self, event: Event, body: Body) -> None:
-        was = self._note_or_user_s(event, body)
+        was = self._find_or_restore_note(event, body)
         pinned = event.kind == Kind.NOTE_PINNED
         if was.pinned != pinned:
             what = "pinned" if pinned else "unpinned"
@@ -181,7 +181,7 @@ class Memory(MemoryTables):
     @_handles(Kind.NOTE_PROMOTED)
     def _note_promoted(self, event: Event, body: Body) -> None:
         """The user put it into a file of his own."""
-        was, file = self._note_or_user_s(event, body), str(body["file"])
+        was, file = self._find_or_restore_note(event, body), str(body["file"])
         if was.promoted != file:
             self._put(NOTES, was.id, was.with_step(event.at, "promoted", str(body.get("reason", "")), promoted=file))
 
@@ -228,7 +228,7 @@ class Memory(MemoryTables):
         """Those of the insights that are neither gone nor rejected nor expired."""
         return [id for id in map(str, ids) if id in self.insights and self.insights[id].state not in (i.REJECTED, i.EXPIRED)]
 
-    def _note_or_user_s(self, event: Event, body: Body) -> Note:
+    def _find_or_restore_note(self, event: Event, body: Body) -> Note:
         """The note that something is done to. If the run that gave it was undone, a user's hand on it has made it the user's own.
         What a run did to it fell with it (KeyError: the event of a run does not say what the note was)."""
         id = str(body["id"])
@@ -254,7 +254,7 @@ class Memory(MemoryTables):
     def _insight_confirmed(self, event: Event, body: Body) -> None:
         if "note" in body and str(body["id"]) not in self.insights:
             # It fell with its run; the note that the user named is the user's own now.
-            self._confirm_note(event, body, self._note_or_user_s(event, {**body, "id": body["note"]}))
+            self._confirm_note(event, body, self._find_or_restore_note(event, {**body, "id": body["note"]}))
             return
         was = self.insights[str(body["id"])]
         if "on" in body and not self._is_borne_out(map(str, body["on"])):
@@ -310,10 +310,10 @@ class Memory(MemoryTables):
     @_handles(Kind.INSIGHT_LINKED)
     def _insights_linked(self, event: Event, body: Body) -> None:
         """Each of the two knows the other; dream/consolidate/ decides what becomes of their notes."""
-        one, other, what = self.insights[str(body["id"])], self.insights[str(body["other"])], str(body["op"])
+        this, other, what = self.insights[str(body["id"])], self.insights[str(body["other"])], str(body["op"])
         back = {i.SAME: i.SAME, i.SUPERSEDES: i.SUPERSEDED_BY}[what]
-        for insight, link in ((one, (what, other.id)), (other, (back, one.id))):
-            if link not in insight.links and one.id != other.id:
+        for insight, link in ((this, (what, other.id)), (other, (back, this.id))):
+            if link not in insight.links and this.id != other.id:
                 self._put(INSIGHTS, insight.id, insight._replace(links=(*insight.links, link)))
 
     @_handles(Kind.DREAM_MERGED)
@@ -355,7 +355,7 @@ class Memory(MemoryTables):
 
     @_handles(Kind.TASK_CLOSED, Kind.TASK_RENAMED, Kind.TASK_JOINED)
     def _task_changed(self, event: Event, body: Body) -> None:
-        was = self._task_or_user_s(body)
+        was = self._find_or_restore_task(body)
         if event.kind == Kind.TASK_CLOSED and body["state"] in task.STATES:
             was = was._replace(state=str(body["state"]), closed_at=event.at)
         elif event.kind == Kind.TASK_RENAMED:
@@ -364,9 +364,9 @@ class Memory(MemoryTables):
             was = was._replace(sessions=(*was.sessions, str(body["session"])))
         self._put(TASKS, was.id, was)
 
-    def _task_or_user_s(self, body: Body) -> Task:
-        """As `_note_or_user_s`: a user's hand on a task whose run was undone makes it the user's own. (KeyError: an event of an
-        older version does not say what the task was.)"""
+    def _find_or_restore_task(self, body: Body) -> Task:
+        """As `_find_or_restore_note`: a user's hand on a task whose run was undone makes it the user's own. (KeyError: an event
+        of an older version does not say what the task was.)"""
         id = str(body["id"])
         if id not in self.tasks:
             where, sessions = self.current_project(str(body["project"])), tuple(map(str, body["sessions"]))

@@ -14,9 +14,9 @@ Loader = Callable[[Mapping[str, Any]], Any]
 class OnDemand(dict[str, Any]):
     """One table. Iterating over it loads all of it."""
 
-    def __init__(self, table: str, one: FetchOne, all_: FetchAll, load: Loader) -> None:
+    def __init__(self, table: str, fetch_one: FetchOne, fetch_all: FetchAll, load: Loader) -> None:
         super().__init__()
-        self._name, self._one, self._all, self._load = table, one, all_, load
+        self._name, self._fetch_row, self._fetch_rows, self._load = table, fetch_one, fetch_all, load
         self._asked: set[str] = set()
         self._whole = False
 
@@ -24,14 +24,14 @@ class OnDemand(dict[str, Any]):
         if self._whole or key in self._asked:
             return
         self._asked.add(key)
-        body = self._one(self._name, key)
+        body = self._fetch_row(self._name, key)
         if body is not None:
             super().__setitem__(key, self._load(body))
 
     def _fetch_all(self) -> None:
         if not self._whole:
             self._whole = True
-            for key, body in self._all(self._name):
+            for key, body in self._fetch_rows(self._name):
                 if key not in self._asked:
                     super().__setitem__(key, self._load(body))
 

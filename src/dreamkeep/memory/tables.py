@@ -113,11 +113,11 @@ class MemoryTables:
         return memory
 
     @classmethod
-    def on_demand(cls, one: FetchOne, all_: FetchAll) -> Self:
+    def on_demand(cls, fetch_one: FetchOne, fetch_all: FetchAll) -> Self:
         """As `load`, but a row is fetched when it is first asked for: a few events cost a few rows, whatever is remembered."""
         memory = cls()
         for table in TABLES:
-            setattr(memory, table, OnDemand(table, one, all_, _LOADERS[table]))
+            setattr(memory, table, OnDemand(table, fetch_one, fetch_all, _LOADERS[table]))
         return memory
 
     def changed(self) -> dict[tuple[str, str], dict[str, Any] | None]:

@@ -363,10 +363,10 @@ def _number_equal_names(changed: bytearray, names: Sequence[str], places: Sequen
 def _add_number(masked: bytes, number: int) -> bytes:
     """`[redacted]*******` → `[redacted]***⁂2`; one that is too short for it stays."""
     start, end = max(masked_runs(masked), key=lambda run: run[1] - run[0], default=(0, 0))
-    told = _SHORT + b"%d" % number
+    suffix = _SHORT + b"%d" % number
     for mark in (MARK.encode(), _SHORT):
-        if (stars := end - start - len(mark) - len(told)) >= 0:
-            return masked[:start] + mark + b"*" * stars + told + masked[end:]
+        if (stars := end - start - len(mark) - len(suffix)) >= 0:
+            return masked[:start] + mark + b"*" * stars + suffix + masked[end:]
     return masked
 
 
