@@ -26,7 +26,7 @@ from bench.side_by_side import Act, Goal, Ratio, Table, arguments, milliseconds,
 from bench.transcripts import MB, Talk, claude, claude_home, claude_many, mixed
 
 from dreamkeep import Keep
-from dreamkeep.capture.ingest import IngestOutcome
+from dreamkeep.capture.context import IngestOutcome
 from dreamkeep.capture.sources import rows, source_bytes
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost

@@ -233,10 +233,6 @@ def needed_by(file: Path) -> set[str]:
     return (found & MODULES.keys()) - {module_of(file)}
 
 
-#: Older rings, to be untied: no new ones.
-OLD_RINGS = {f"dreamkeep.capture.{module}" for module in ("ingest", "ingest_rows", "ingest_shared")}
-
-
 def test_no_modules_import_each_other_in_a_ring() -> None:
     """Also not inside of functions."""
     needs = {module: needed_by(file) for module, file in MODULES.items()}
@@ -251,7 +247,7 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
                 todo += needs[one]
         return found
 
-    assert {module for module in needs if module in reaches(module)} <= OLD_RINGS
+    assert {module for module in needs if module in reaches(module)} == set()
 
 
 def test_a_verb_takes_the_same_as_the_method_of_keep_that_calls_it() -> None:

@@ -14,7 +14,7 @@ from dreamkeep.context import KeepContext
 from dreamkeep.host import Host, RealHost
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import IngestOutcome
+    from dreamkeep.capture.context import IngestOutcome
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Session
     from dreamkeep.index.build import Built, Progress

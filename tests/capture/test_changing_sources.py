@@ -23,10 +23,10 @@ from dreamkeep import Keep
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.registry import discovery
-from dreamkeep.capture import find, ingest_rows
+from dreamkeep.capture import find
 from dreamkeep.capture import ingest as ingesting
-from dreamkeep.capture.ingest import IngestOutcome
-from dreamkeep.capture.sources import content, copying, merge_source, source_bytes
+from dreamkeep.capture.context import CaptureContext, IngestOutcome
+from dreamkeep.capture.sources import content, copying, source_bytes
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.index import build
@@ -201,12 +201,7 @@ def test_an_index_that_stops_after_every_frame_gives_the_same_answers(
 ) -> None:
     """One line a frame, one frame a batch. And: counts are what is listed, and every message is in exactly one segment."""
     write_home(agent, tmp_path / "home")
-    for module in (
-        content,
-        ingest_rows,
-        merge_source,
-    ):  # all that have it: what one of them loaded first would keep after this test
-        monkeypatch.setattr(module, "FRAME", 1)
+    monkeypatch.setattr(content, "FRAME", 1)
     with Keep.open(tmp_path / "keep") as keep:
         take(keep, tmp_path / "home", agent)
         at_once = [keep.show(s.id) for s in keep.sessions()]
@@ -579,21 +574,21 @@ def test_a_subagents_file_that_vanished_is_said_to_have(tmp_path: Path) -> None:
         assert [about.get("what") for about in sources(keep, f"claude:{SID}/agent-a1").values()] == ["vanished"]
 
 
-class Lying(ingesting.Ingest):
-    """Not used by the program: dies before an append, as a process would."""
+class DyingContext(CaptureContext):
+    """Dies before an append, as a process would."""
 
     dies_in = 0
 
     def append_if(self, session: str, events: Any, expect: Any, source: Any = None) -> None:
-        Lying.dies_in -= 1
-        if Lying.dies_in == 0:
+        DyingContext.dies_in -= 1
+        if DyingContext.dies_in == 0:
             raise KeyboardInterrupt
         super().append_if(session, events, expect, source)
 
 
 def test_whatever_an_agent_does_to_its_file_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, halves of lines, rewrites, truncations, replacements, removals; small limits; and we die in between."""
-    monkeypatch.setattr(ingesting, "Ingest", Lying)
+    monkeypatch.setattr(ingesting, "CaptureContext", DyingContext)
     for seed in range(24):
         with monkeypatch.context() as limits:
             if seed % 2:
@@ -624,7 +619,7 @@ class _Agent:
         ingest(keep, self.home)
         for _ in range(steps):
             self.act()
-            Lying.dies_in = self.chance.choice((0, 0, 0, 1, 2, 4))
+            DyingContext.dies_in = self.chance.choice((0, 0, 0, 1, 2, 4))
             try:
                 if self.chance.random() < 0.8:
                     ingest(keep, self.home)
@@ -632,7 +627,7 @@ class _Agent:
             except KeyboardInterrupt:
                 keep.close()
                 keep = Keep.open(self.root / "keep")
-        Lying.dies_in = 0
+        DyingContext.dies_in = 0
         ingest(keep, self.home)
         followed = keep.show(SID)
         keep.reindex(from_zero=True)
@@ -769,7 +764,7 @@ def test_a_cache_with_strange_entries_costs_a_closer_look(tmp_path: Path) -> Non
 
 
 def test_a_journal_that_is_gone_is_captured_again(tmp_path: Path) -> None:
-    """seen.py: "Lost or wrong, it costs a closer look." A keep that was put back from a backup has an older journal, too."""
+    """A lost or wrong cache only makes ingest open more files. A keep from a backup has an older journal, too."""
     home, _ = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -795,7 +790,7 @@ def test_a_compressed_transcript_is_unpacked_a_few_times_only(tmp_path: Path, mo
     offset = 0
     for cut in content.cuts(source, 0, False):
         offset += cut.size
-        content.word_at(source, 1, offset, cut.more, 0)
+        content.cursor_at(source, 1, offset, cut.more, 0)
     source.close()
     assert len(begun) < 10
 

@@ -12,7 +12,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.claude import files as claude_files
-from dreamkeep.capture.ingest import IngestOutcome
+from dreamkeep.capture.context import IngestOutcome
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost

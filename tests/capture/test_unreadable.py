@@ -18,7 +18,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.gemini import writer
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.capture.links import why_not_followed
+from dreamkeep.capture.find import why_not_followed
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.dream.pages.retired import left_over
 from dreamkeep.host import FolderEntry, RealHost, Stat

@@ -1,4 +1,4 @@
-"""Where sessions are on this machine: all agents' places, or what the user named."""
+"""Finds the agents' sessions on this machine: in the places they use, or in what the user named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 from dreamkeep.agents.contract import ROWS, Discovery, Source
 from dreamkeep.agents.registry import beside, discovery, is_built_in, names, problems
 from dreamkeep.agents.registry import find as find_agent
-from dreamkeep.capture.links import refusal
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import FolderEntry, Host, Stat
 
@@ -19,7 +18,7 @@ _HEAD = 1 << 16
 
 
 class Trouble(NamedTuple):
-    """A place that could not be looked through; the others were."""
+    """A place that could not be searched; the others were."""
 
     agent: str
     path: str
@@ -30,14 +29,14 @@ Found = Source | Trouble
 
 
 class Newest(NamedTuple):
-    """Transcripts and databases, the one written last first, and how many more there are."""
+    """Transcripts and databases, newest first, and how many more there are."""
 
     sources: tuple[Source, ...]
     left: int
 
 
 class Glance:
-    """A host that remembers how files looked when folders were looked through: they need not be asked again."""
+    """A host that remembers the `stat` of each file in the folders it lists, so that it need not be repeated."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -53,8 +52,8 @@ class Glance:
 
 
 class AgentTree:
-    """A host that looks through an agent's place, and notes what can't be looked at instead of raising it. What is simply not
-    there raises as ever, and links are followed as `links.py` says; the place itself may be any link."""
+    """A host for searching an agent's place: it notes what can't be read instead of raising. Missing files raise as usual. Links
+    are followed as `refusal` allows, but the place itself may be any link."""
 
     def __init__(self, host: Host, agent: str, place: str) -> None:
         self._host = host
@@ -132,7 +131,7 @@ def places(agent: str, home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _ask(agent: str, question: Callable[[Discovery], Answer], otherwise: Answer) -> Answer:
-    """What another package's discovery does wrong is no reason to leave out the other agents."""
+    """An error in another package's discovery must not stop the other agents."""
     try:
         return question(discovery(agent))
     except Exception:
@@ -163,7 +162,7 @@ def _fresh(found: Iterable[Found], seen: set[str]) -> Iterator[Found]:
 
 
 def newest(found: Iterable[Found], looks: Mapping[str, Stat], *, most: int, size: int) -> Newest:
-    """At most so many, as long as they take no more than `size` bytes together; what is larger is passed over."""
+    """At most `most` of them, together no larger than `size` bytes; larger ones are skipped."""
     files = [one for one in found if isinstance(one, Source) and one.role == "main" and one.path in looks]
     chosen: list[Source] = []
     for one in sorted(files, key=lambda one: (-looks[one.path].mtime_ns, one.path)):
@@ -197,7 +196,7 @@ def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
 
 
 def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
-    """As somebody's home, as one of an agent's own folders, or as a folder of transcripts."""
+    """Tries it as a user's home, then as an agent's own folder, then as a folder of transcripts."""
     found = list(everywhere(host, path, {}, agents))
     if not found:
         seen: set[str] = set()
@@ -212,7 +211,7 @@ def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
 
 def _by_head(host: Host, path: str, agents: list[str]) -> Source | None:
     if path.endswith((".db", ".sqlite", ".sqlite3")):
-        # Another program's database is opened by SQLite only: even closing a plain handle could drop its locks.
+        # Only SQLite may open another program's database: even closing a plain handle could drop its locks.
         return Source(agents[0], path, ROWS) if len(agents) == 1 else None
     handle = host.open_read(path)
     try:
@@ -224,3 +223,37 @@ def _by_head(host: Host, path: str, agents: list[str]) -> Source | None:
         if native:
             return Source(agent, path, session=native)
     return None
+
+
+# -- which symbolic links are followed
+#
+# Anybody who can write there (an agent, a tool it runs, an archive it unpacks) can leave a link to a device that never ends, to
+# /proc/self/environ, or to another user's file. So a link is followed only to a plain file or a folder that belongs to the user.
+# For root, the link must be root's own or belong to the same user as what it leads to: root can read everything, and whoever made
+# the link may not.
+
+
+#: File systems whose files are made by the kernel while somebody reads them.
+_NO_DISK = frozenset(("proc", "sysfs", "devtmpfs", "devpts", "debugfs", "tracefs", "securityfs", "cgroup", "cgroup2", "configfs"))
+
+
+def refusal(host: Host, path: str) -> str:
+    """Why a link is not followed; empty when it is, and when the path is no link."""
+    link = host.link_stat(path)
+    target = host.stat(path) if link is not None and link.is_link else None
+    if link is None or target is None:
+        return ""
+    real = host.real_path(path)
+    why = why_not_followed(link, target, host.file_system(real), host.user())
+    return f"it is a symbolic link to `{real}`, {why}, so it is not followed. Put the file itself in its place." if why else ""
+
+
+def why_not_followed(link: Stat, target: Stat, file_system: str, user: int) -> str:
+    """Why a link to this target is not followed; empty when it is. Pure."""
+    if not (target.is_file or target.is_folder):
+        return "which is a device, a pipe or a socket"
+    if file_system in _NO_DISK:
+        return "which is not a file on a disk"
+    if user == 0:
+        return "" if link.owner in (0, target.owner) else "and the two belong to different users"
+    return "" if target.owner == user else "which belongs to another user"

@@ -1,11 +1,12 @@
-"""A forked session of some agents begins with a copy of its parent's records: the same uuids, and no word about whence.
+"""Finds the parent of a forked session.
 
-So files that begin with the same uuid are compared: as far as their records are the same, the later one is a copy. Which is the
-later one is told by the first record that they don't share: the original went on earlier, or not at all.
+With some agents a fork begins with a copy of its parent's records: the same uuids, and no hint where they come from. So files
+that begin with the same uuid are compared. As far as their records are the same, the later file is a copy. The first record that
+they don't share tells which one is later: the original went on earlier, or not at all.
 
-Of a compacted session only what its last compaction left is copied. No session begins with a compaction, so a file that does is
-the copy; its parent is the one that holds that record further in. What the compaction kept stands behind the boundary in the copy
-and before it in the original: so as far as its records are anywhere in the parent, they are copied.
+Of a compacted session only what its last compaction left is copied. No session begins with a compaction, so a file that does is a
+copy; its parent is the file that holds the same record further in. What the compaction kept comes after the boundary in the copy
+and before it in the original: so records are copied as long as they are anywhere in the parent.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from dreamkeep.host import Host
 Answer = TypeVar("Answer")
 
 _HEAD = 1 << 16
-#: Compared at most with so many.
+#: At most so many files are compared.
 _TWINS = 64
 
 
 class Fork(NamedTuple):
-    """`undecided`: everything in it is also in the other file; whether it will be a fork, its next record tells."""
+    """`size`: how many bytes are copied. `undecided`: the whole file is also in the other one, so its next record will tell."""
 
     session: str
     size: int
@@ -37,7 +38,7 @@ class Fork(NamedTuple):
 
 
 class ChainRecord(NamedTuple):
-    """One record of the chain: its uuid, its time, and the byte after it."""
+    """A record with a uuid: its time, and where it ends in the file."""
 
     uuid: str
     at: str
@@ -47,7 +48,7 @@ class ChainRecord(NamedTuple):
 class Forks:
     def __init__(self, host: Host) -> None:
         self._host = host
-        #: agent → what is known of its forks; None where an agent copies nothing.
+        #: By agent; None where an agent copies nothing.
         self._agents: dict[str, _AgentForks | None] = {}
 
     def find(self, source: Source, content: Content) -> Fork | None:
@@ -92,7 +93,8 @@ class _AgentForks:
         return None
 
     def _ask(self, path: str, question: Callable[[Content], Answer], otherwise: Answer) -> Answer:
-        """Of another session's file. One that can't be read is reported when its own turn comes, and is no fork's origin here."""
+        """Asks another session's file. One that can't be read is reported when its own turn comes, and counts as no parent
+        here."""
         try:
             file = _OtherFile(self._host, path)
         except OSError:
@@ -117,7 +119,7 @@ class _AgentForks:
         try:
             found = self._host.entries(folder)
         except OSError:
-            return []  # a folder may let its files be read and not be listed
+            return []  # some folders allow reading their files but not listing them
         return [f"{folder}/{name}" for name, at, _ in found if name.endswith(".jsonl") and at and not at.is_folder]
 
     def _compared(self, source: Source, content: Content, other: str) -> Fork | None:
@@ -128,7 +130,7 @@ class _AgentForks:
         if not size:
             return None
         younger = (content.mtime_ns, source.session) > (written_ns, native)
-        # Of two equal files the one that was written later is the copy.
+        # Of two equal files, the one written later is the copy.
         is_copy = mine_next > theirs_next or (younger and not mine_next and not theirs_next)
         evidence = "its records begin with the same uuids"
         return Fork(f"{self._agent}:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
@@ -139,7 +141,7 @@ class _AgentForks:
         return frozenset(step.uuid for step in self._chain(content))
 
     def _copied(self, mine: Content, there: frozenset[str]) -> int:
-        """Bytes of ours, from the beginning, whose records are all there, too."""
+        """How many bytes from the beginning of our file have all their records in the other one, too."""
         return max((step.end for step in takewhile(lambda step: step.uuid in there, self._chain(mine))), default=0)
 
     def _chain(self, content: Content) -> Iterator[ChainRecord]:
@@ -150,7 +152,7 @@ class _AgentForks:
                 yield from self._step(line, at)
 
     def _chain_of(self, head: bytes, begins: bytes = b"") -> Iterator[ChainRecord]:
-        """`begins`: only if that stands in the first record of the chain."""
+        """`begins`: bytes that must stand in the first record."""
         for line in head.split(b"\n")[:-1]:
             for step in self._step(line, 0):
                 if begins not in line:
@@ -164,7 +166,7 @@ class _AgentForks:
 
 
 class _Unreadable(Exception):
-    """Another session's file, not the one that is being captured."""
+    """Another session's file can't be read; the one being captured can."""
 
 
 class _OtherFile(PlainFile):
@@ -184,7 +186,7 @@ def _native(path: str) -> str:
 
 
 def _shared(mine: Iterator[ChainRecord], theirs: Iterator[ChainRecord]) -> tuple[int, str, str]:
-    """Bytes of ours that are shared, and the times of the first records after that ("" when there is none)."""
+    """How many bytes of ours are shared, and the times of the first records after them ("" if there are none)."""
     size = 0
     while True:
         a, b = next(mine, None), next(theirs, None)

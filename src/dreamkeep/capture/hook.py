@@ -1,58 +1,59 @@
-"""One call of an agent's hook: what it says on stdin, verbatim and durable, into the keep's spool. Nothing else.
+"""An agent's hook: writes what comes on stdin, verbatim and durable, into the keep's spool. Nothing else.
 
     python -I -S /…/hook.py AGENT EVENT [KEEP]
 
-Started many times in a turn while the agent waits, so it is a file by itself: it imports only what the interpreter has loaded
-anyway (a test pins that), knows nothing of dreamkeep, parses nothing. It always exits 0, and says nothing unless a pack waits for
-the agent.
+It is started many times in a turn while the agent waits. So it stands alone: it imports only what the interpreter has loaded
+anyway (a test checks that), uses nothing of dreamkeep and parses nothing. It always exits with 0, and prints nothing unless there
+is a pack for the agent.
 
-AGENT may be `auto`, for a plugin that several agents install: their environment tells. `dreamkeep-hook` is this file, installed.
+AGENT may be `auto`, for a plugin that several agents install: then the environment tells. `dreamkeep-hook` is this file,
+installed.
 
-KEEP is the keep that `init` knew; DREAMKEEP_KEEP is stronger, and without both it is the user's data folder. More words are
-ignored. DREAMKEEP_OFF=1, or a file OFF in the keep: it only takes stdin off the agent's hands.
+KEEP is the keep that `init` wrote. DREAMKEEP_KEEP overrides it; without both it is the user's data folder. More words are
+ignored. With DREAMKEEP_OFF=1, or a file OFF in the keep, it only reads stdin.
 
     spool/.<name>.tmp ─► write, sync ─► rename to spool/<name>.hook ─► sync the folder      <name>: time-pid-chance~AGENT~EVENT
 
 At the end of a turn or session, and before a compaction, it starts the drainer (`dreamkeep drain`) in a session of its own and
-does not wait for it. While one holds `state/drain.lock` none is started: that one looks into the spool again after it let go of
-the lock, and sees our entry.
+does not wait for it. While a drainer holds `state/drain.lock` no other is started: it looks into the spool again after it
+released the lock, and sees our entry.
 
-A pack is rendered beforehand (recall/pack_files.py). `state/packs/index` has a line `<folder> TAB <file in state/packs>` for
-each folder that has one; the line of the payload's cwd, else of the nearest folder above it counts, but not beyond the repository
-that the cwd is in ("/" is for all; `TAB only` at a line's end: not for what is below). A worktree is where its repository is.
-After a compaction the session's own pack comes first, `after~AGENT~<session id>.md`.
+A pack is a text rendered beforehand (recall/pack_files.py). `state/packs/index` has a line `<folder> TAB <file in state/packs>`
+for each folder with a pack. The line of the payload's cwd counts, else that of the nearest folder above it within the repository;
+"/" is for all folders. `TAB only` at the end of a line: not for folders below. A worktree counts as its repository. After a
+compaction the session's own pack comes first, `after~AGENT~<session id>.md`.
 
-What could not be kept leaves a line in `spool/problems`, else in a file of the user's temp folder: `doctor` shows both.
+A call that could not be kept leaves a line in `spool/problems`, else in a file in the user's temp folder. `doctor` shows both.
 """
 
-# No `from __future__`, no `os`, no `signal`: each is a file to find, read and run, at every call.
+# No `from __future__`, no `os`, no `signal`: each would be one more file to find, read and run at every call.
 import _signal  # type: ignore[import-not-found]  # the built-in half of `signal`
 import posix
 import sys
 from time import time_ns
 
 _READ = 1 << 18
-#: An agent that leaves its end open without a word for so long has said what it had to say.
+#: An agent that leaves its end open for so long without writing has written everything.
 _IDLE_S = 2.0
-#: In the middle of a payload: it may only be held up. (Below the time that agents give a hook.)
+#: In the middle of a payload the agent may just be slow. (Less than the time that agents give a hook.)
 _HELD_UP_S = 8.0
-#: Answers are for small payloads; what is longer is not looked into.
+#: Only so many bytes of a payload are read for an answer.
 _HEAD = 1 << 20
 _PROBLEMS_SIZE = 1 << 16
-#: Before a problem that cost no more than the agent's pack.
+#: Marks a problem that lost nothing but the agent's pack.
 NO_PACK = "(no pack)"
-#: What must be known of single agents, below our package's folder.
+#: What single agents need, below our package's folder.
 _TABLE = "agents/hook_table.tsv"
 _NEW = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC | posix.O_NOFOLLOW
 _ENDS = (
     *("Stop", "AfterAgent", "agentStop", "Interrupt", "on_session_end", "session.idle", "event_session.idle"),
     *("SessionEnd", "sessionEnd", "on_session_finalize", "session.deleted", "event_session.deleted"),
 )
-#: What is squeezed out is to be found again: the drainer reads what was said, and renders it while the agent waits for its model.
+#: Before a compaction the drainer ingests the session, and renders a pack while the agent waits for its model.
 _SQUEEZES = ("PreCompact", "preCompact", "experimental.session.compacting")
-#: Where an agent takes a pack.
+#: Events at which an agent takes a pack.
 _ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call", "experimental.chat.system.transform")
-#: What such a session read when it began, it still has before it: said at every resume, it would pile up.
+#: Such a session still has the pack from its beginning: repeated at every resume, packs would pile up.
 _GOES_ON = ("resume", "fork")
 #: As `python -m dreamkeep`, but the one that this file belongs to. (`-E -P`: nothing of the agent's project is ever imported.)
 _DRAIN = (
@@ -72,11 +73,11 @@ def main(words: list[str], flag: str = "") -> None:
     keep = ""
     try:
         keep = flag or _keep(given)
-        if _env("DREAMKEEP_OFF") in ("", "0") and not _there(keep + "/OFF"):
+        if _env("DREAMKEEP_OFF") in ("", "0") and not _exists(keep + "/OFF"):
             _take(keep, agent, event)
     except Exception as problem:
         _note(keep, agent, event, problem)
-    while _read():  # an agent that can't get rid of its payload would be disturbed
+    while _read():  # an agent that can't write its payload would be disturbed
         pass
 
 
@@ -86,27 +87,27 @@ def _take(keep: str, agent: str, event: str) -> None:
         _spool(keep + "/spool", agent, event, head)
     finally:
         if head is not None:
-            _say(_answer(keep, agent, event, b"".join(head)))
+            _print(_answer(keep, agent, event, b"".join(head)))
     if event in _ENDS or event in _SQUEEZES:
         _start_drainer(keep)
 
 
 def _file_word(word: str) -> str:
-    """What may stand in a file's name."""
+    """Makes a word safe for a file's name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word[:64])
 
 
 def _who_calls() -> str:
-    """Of the agents that install a plugin in Claude's form. Where nothing tells, what was said is kept all the same."""
+    """Which of the agents that install a plugin in Claude's form. If nothing tells, the call is kept as `auto`."""
     for agent, *names in _lines_of("plugin"):
-        told = [_env(name) for name in names]
-        if told[0] and told.count(told[0]) == len(told):
+        values = [_env(name) for name in names]
+        if values[0] and values.count(values[0]) == len(values):
             return agent
     return "auto"
 
 
 def _lines_of(what: str) -> list[list[str]]:
-    """The fields of these lines of the table; none where it is not to be read: then agents are asked in the usual form."""
+    """The fields of these lines of the table; none if it can't be read: then the usual form is used."""
     try:
         lines = _file(f"{_package()}/{_TABLE}").decode().split("\n")
     except Exception:
@@ -125,7 +126,7 @@ def _env(name: str) -> str:
 
 
 def _keep(given: str) -> str:
-    """As `config.keep_path` finds it (a test compares). A database has no spool: then it is the folder that `init` knew."""
+    """The same as `config.keep_path` (a test compares them). A database has no spool: then it is the folder that `init` wrote."""
     keep = _env("DREAMKEEP_KEEP").removeprefix("file://")
     if not keep or "://" in keep:
         keep = given
@@ -147,10 +148,10 @@ def _home() -> str:
     return pwd.getpwuid(posix.getuid()).pw_dir
 
 
-def _there(path: str) -> bool:
+def _exists(path: str) -> bool:
     try:
         posix.stat(path)
-    except (OSError, ValueError):  # nothing has such a name
+    except (OSError, ValueError):  # ValueError: no file can have such a name
         return False
     return True
 
@@ -159,7 +160,7 @@ def _there(path: str) -> bool:
 
 
 def _read(wait_s: float = _IDLE_S) -> bytes:
-    """Empty at the end, when there is no stdin at all, and when nobody says anything any more."""
+    """Empty at the end of stdin, if there is no stdin, and if nothing comes for too long."""
     _signal.setitimer(_signal.ITIMER_REAL, wait_s)
     try:
         return posix.read(0, _READ)
@@ -170,7 +171,7 @@ def _read(wait_s: float = _IDLE_S) -> bytes:
 
 
 def _give_up_reading(*_: object) -> None:
-    # The read that is waiting is tried again after this, and finds an end.
+    # The waiting read is repeated after this, and finds the end.
     posix.dup2(posix.open("/dev/null", posix.O_RDONLY), 0)
 
 
@@ -178,13 +179,13 @@ def _give_up_reading(*_: object) -> None:
 
 
 def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> None:
-    """Piece by piece: a payload of any size needs little memory. `head` gets the beginning."""
+    """Piece by piece, so that a payload of any size needs little memory. `head` gets the beginning."""
     name = f"{max(0, time_ns()):020d}-{posix.getpid()}-{posix.urandom(8).hex()}~{agent}~{event}"
     temp = f"{folder}/.{name}.tmp"
-    # Read first: with stdin closed, the file that is opened next would get its number.
+    # Read first: if stdin is closed, the file that is opened next would get its number.
     piece = _read()
     if head is not None:
-        head.append(piece)  # also where nothing can be kept: a pack is for whoever asks, and depends on what he says
+        head.append(piece)  # before anything can fail: the agent gets its pack also if the call can't be kept
     try:
         handle = posix.open(temp, _NEW, 0o600)
     except FileNotFoundError:
@@ -210,9 +211,9 @@ def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> Non
 
 
 def _make(folder: str) -> None:
-    """With all above it, each durable. Whoever makes one at the same time does the same."""
+    """With all folders above it, each durable. Another hook may do the same at the same time."""
     above = folder.rpartition("/")[0]
-    if above and not _there(above):
+    if above and not _exists(above):
         _make(above)
     try:
         posix.mkdir(folder, 0o700)
@@ -240,7 +241,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def _note(keep: str, agent: str, event: str, problem: BaseException, about: str = "") -> None:
-    """One line, no word of the payload in it. Bounded: when the file is full it begins anew."""
+    """One line, without any word of the payload. When the file is full it begins anew."""
     what = " ".join(f"{about} {type(problem).__name__}: {problem}".split())[:400]
     line = f"{time_ns()} {agent} {event} {what} (keep {keep})\n".encode("utf-8", "backslashreplace")
     temp = _env("XDG_RUNTIME_DIR") or _env("TMPDIR") or "/tmp"
@@ -249,11 +250,11 @@ def _note(keep: str, agent: str, event: str, problem: BaseException, about: str 
             _append(path, line)
             return
         except Exception:
-            continue  # there is one more place, or nowhere left to say it
+            continue  # try the other file; after that there is nowhere left to report it
 
 
 def _append(path: str, line: bytes) -> None:
-    """Only to a plain file of our own: in a temp folder others may have put anything under that name."""
+    """Only to a plain file of our own: in a temp folder, others may have put anything under that name."""
     flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
     handle = posix.open(path, flags, 0o600)
     found = posix.fstat(handle)
@@ -269,23 +270,23 @@ def _append(path: str, line: bytes) -> None:
 
 
 def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
-    """What the agent gets to read, in its own form; nothing where there is no pack."""
+    """What to print for the agent, in its own form; nothing if there is no pack."""
     try:
         index = _file(f"{keep}/state/packs/index")
         if event == "pre_llm_call" and b'"is_first_turn":true' not in payload.replace(b": ", b":"):
-            return b""  # Hermes asks at every turn
-        import json  # only now: it costs as much as all the rest
+            return b""  # Hermes calls at every turn
+        import json  # only here: it costs as much as all the rest
 
         try:
-            said = json.loads(payload)
+            payload_fields = json.loads(payload)
         except Exception:
-            said = None
-        text = _text_for(f"{keep}/state/packs", agent, said if isinstance(said, dict) else {}, index)
+            payload_fields = None
+        text = _text_for(f"{keep}/state/packs", agent, payload_fields if isinstance(payload_fields, dict) else {}, index)
         if not text.strip():
             return b""
         form = dict(_lines_of("answer")).get(agent)
         if form == "text":
-            return text.encode()  # takes whatever is printed as it is
+            return text.encode()  # it takes the printed text as it is
         if event in ("pre_llm_call", "experimental.chat.system.transform"):
             answer: dict[str, object] = {"context": text}
         elif event == "sessionStart" or form == "context":  # which also knows Claude's names for events
@@ -300,21 +301,21 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
         return b""
 
 
-def _text_for(packs: str, agent: str, said: dict[str, object], index: bytes) -> str:
-    if said.get("source") in _GOES_ON:
+def _text_for(packs: str, agent: str, fields: dict[str, object], index: bytes) -> str:
+    if fields.get("source") in _GOES_ON:
         return ""
-    cwd, session = said.get("cwd"), said.get("session_id")
-    if said.get("source") == "compact" and isinstance(session, str) and session and _file_word(session) == session:
+    cwd, session = fields.get("cwd"), fields.get("session_id")
+    if fields.get("source") == "compact" and isinstance(session, str) and session and _file_word(session) == session:
         try:
             return _file(f"{packs}/after~{agent}~{session}.md").decode()
         except FileNotFoundError:
-            pass  # nothing of it would have been lost, or nobody could tell in time
+            pass  # the compaction loses nothing of it, or the drainer was too late
     name = _pack_for(cwd if isinstance(cwd, str) else posix.getcwd(), index.decode("utf-8", "surrogateescape"))
     return _file(f"{packs}/{name}").decode() if name else ""
 
 
 def _pack_for(cwd: str, index: str) -> str:
-    """From the folder upwards; a few stats, for what is in a repository that nobody knows is no part of the folder above it."""
+    """From the folder upwards, but not beyond its repository: one that has no pack doesn't belong to the folder above it."""
     packs: dict[str, tuple[str, bool]] = {}
     for line in index.split("\n"):
         folder, _, rest = line.partition("\t")
@@ -326,14 +327,14 @@ def _pack_for(cwd: str, index: str) -> str:
         found = packs.get(at) or packs.get(_worktree_of(at))
         if found and not (found[1] and at != here):
             return found[0]
-        if _there(f"{at}/.git"):
+        if _exists(f"{at}/.git"):
             break
         at = at.rpartition("/")[0]
     return packs.get("", ("", False))[0]
 
 
 def _worktree_of(folder: str) -> str:
-    """The repository that a folder is a worktree of, or what is no folder at all."""
+    """The repository that a folder is a worktree of; " ", which is no folder, if it is none."""
     try:
         named = _file(f"{folder}/.git").decode("utf-8", "surrogateescape")
     except (OSError, ValueError):
@@ -343,7 +344,7 @@ def _worktree_of(folder: str) -> str:
 
 
 def _file(path: str) -> bytes:
-    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)  # a pipe of that name must not hold us up
+    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)  # a pipe must not block us
     found = posix.read(handle, _HEAD + 1)
     posix.close(handle)
     if len(found) > _HEAD:
@@ -351,12 +352,12 @@ def _file(path: str) -> bytes:
     return found
 
 
-def _say(answer: bytes) -> None:
+def _print(answer: bytes) -> None:
     try:
         while answer:
             answer = answer[posix.write(1, answer) :]
     except OSError:
-        pass  # nobody listens
+        pass  # nobody reads
 
 
 # -- the drainer
@@ -369,12 +370,12 @@ def _start_drainer(keep: str) -> None:
         raise RuntimeError("this Python does not know its own path, so no drainer can be started")
     above = _package().rpartition("/")[0]
     words = [sys.executable, "-E", "-P", "-c", _DRAIN, above, "--keep", keep, "drain"]
-    # Nothing of the agent's may be kept open or in use by a process that outlives this one: pipes, folders.
+    # A process that outlives this one must not keep the agent's pipes open or its folders in use.
     posix.closerange(3, 1024)
     posix.chdir("/")
     quiet = posix.open("/dev/null", posix.O_RDWR)
     try:
-        # What it says last is there for `doctor`; the next one begins anew, so that it can't grow.
+        # `doctor` shows its last output; each drainer begins the file anew, so that it can't grow.
         log = posix.open(f"{keep}/state/drain.log", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW, 0o600)
     except OSError:
         log = quiet
@@ -389,7 +390,7 @@ def _start_drainer(keep: str) -> None:
 
 
 def _drainer_at_work(path: str) -> bool:
-    """Shared, so that two who ask at the same time don't take each other for the drainer."""
+    """Takes a shared lock, so that two hooks don't take each other for the drainer."""
     try:
         handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
@@ -410,8 +411,8 @@ def script() -> None:
     try:
         main(sys.argv[1:])
     except BaseException:
-        pass  # whatever it is, it is not the agent's problem
-    # At once: closing down an interpreter takes as long as all of the above.
+        pass  # whatever fails here must not disturb the agent
+    # At once: a regular exit of the interpreter takes as long as all of the above.
     posix._exit(0)
 
 

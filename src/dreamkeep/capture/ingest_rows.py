@@ -4,36 +4,32 @@ Which rows are known is what the journal holds; a word carried with the rows (`r
 read as they were when its fingerprint was MARK, and makes sure that two ingests don't write the same rows twice.
 
 Where rows went or were blanked, it is judged whether that was meant (row_loss.py), and a loss is remembered with the
-fingerprint (`MARK lost`, seen.py): an audit looks closer at such a session, and need not at the others.
+fingerprint (`MARK lost`, source_cache.py): an audit looks closer at such a session, and need not at the others.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.facts import Fact
 from dreamkeep.agents.registry import reader_for
 from dreamkeep.agents.shared import database
+from dreamkeep.capture.context import OVERTAKEN, CaptureContext, IngestOutcome, isolate, journal_name, outcome_of, retry
 from dreamkeep.capture.quota import Paused
 from dreamkeep.capture.sources import row_loss, rows, source_bytes
-from dreamkeep.capture.sources.content import FRAME
+from dreamkeep.capture.sources.content import frame_batches
 from dreamkeep.capture.sources.source_cache import FileLook, SourceState
-from dreamkeep.errors import Deleted, DreamkeepError, NotFound
+from dreamkeep.errors import NotFound
 from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, Stat
-from dreamkeep.journal.places import folder_of, session_id
+from dreamkeep.journal.places import session_id
 from dreamkeep.journal.scan import read_bodies
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads, row_in
 
-if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Ingest, IngestOutcome
-
-_TRIES = 8
 #: Behind a session's fingerprint, where rows of it are lost.
 _LOST = " lost"
 #: How the line of a row begins that is only ever added, and of which those that are known need not be read again.
@@ -46,40 +42,40 @@ _ABOUT = 200
 _HEAD_ROWS = 64
 
 
-def take_rows(ingest: Ingest, source: Source, at: Stat, beside: FileLook | None) -> Iterator[IngestOutcome]:
+def take_rows(context: CaptureContext, source: Source, at: Stat, beside: FileLook | None) -> Iterator[IngestOutcome]:
     """One outcome for each session in the database."""
-    from dreamkeep.capture.ingest import IngestOutcome
-
-    found = rows.sessions(ingest.host, source.agent, source.path)
-    seen = ingest.cache.get(source.path)
+    fingerprints = rows.sessions(context.host, source.agent, source.path)
+    seen = context.cache.get(source.path)
     before = (seen.rows if seen else None) or {}
     marks: dict[str, str] = {}
-    failed = explained = False
-    for native, print_ in found.items():
-        journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
-        here, known = ingest.cache.has_journal(source.agent, journal), before.get(native, "")
-        if mark_of(known) == print_.mark and not ingest.again and here:
+    left_out = any_read = False
+    for native, fingerprint in fingerprints.items():
+        own = source._replace(session=native)
+        here = context.cache.has_journal(source.agent, journal_name(source.agent, native))
+        known = before.get(native, "")
+        if mark_of(known) == fingerprint.mark and not context.force and here:
             marks[native] = known
-            yield IngestOutcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
+            yield outcome_of(own, state="unchanged")
             continue
-        if print_.empty and not here:
+        if fingerprint.empty and not here:
             # A row and nothing else: a ghost if it became a session here.
-            yield IngestOutcome(source.agent, source.path, f"{source.agent}:{native}", state="empty")
+            yield outcome_of(own, state="empty")
             continue
-        explained = True
-        outcome, lost = _isolated(ingest, source._replace(session=native), print_, is_lost(known) or not known)
-        # What is left out, by intent or by a problem, may be wanted later: it is looked at each time.
-        failed |= outcome.state in ("failed", "deleted", "excluded", "paused")
-        if outcome.state not in ("failed", "deleted", "excluded", "paused"):
-            marks[native] = print_.mark + _LOST * lost
+        any_read = True
+        outcome, lost = _take_session(context, own, fingerprint.mark, is_lost(known) or not known)
+        if outcome.state in ("failed", "deleted", "excluded", "paused"):
+            left_out = True  # by intent or by a problem; it may be wanted later, so it is looked at each time
+        else:
+            marks[native] = fingerprint.mark + _LOST * lost
         yield outcome
-    if seen is not None and not explained:
+    if seen is not None and not any_read:
         # The file changed, and no session did, as far as fingerprints tell: a row may have been blanked at its length.
-        for native in rows.silent(ingest.host, source.agent, source.path) & marks.keys():
-            _, lost = _isolated(ingest, source._replace(session=native), found[native], True)
-            marks[native] = found[native].mark + _LOST * lost
-    look = None if failed else FileLook.of(at)
-    ingest.cache.put(source.path, SourceState(source.agent, "", look, beside, "", marks))
+        for native in rows.silent(context.host, source.agent, source.path) & marks.keys():
+            mark = fingerprints[native].mark
+            _, lost = _take_session(context, source._replace(session=native), mark, True)
+            marks[native] = mark + _LOST * lost
+    look = None if left_out else FileLook.of(at)
+    context.cache.put(source.path, SourceState(source.agent, "", look, beside, "", marks))
 
 
 def mark_of(known: str) -> str:
@@ -141,72 +137,66 @@ def captured_last(host: Host, agent: str, folder: str, names: Collection[str]) -
     return found._replace(size=size)
 
 
-def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doubted: bool) -> tuple[IngestOutcome, bool]:
+def _take_session(context: CaptureContext, source: Source, mark: str, doubted: bool) -> tuple[IngestOutcome, bool]:
     """And whether rows of it are lost. `doubted`: they were, or nobody knows."""
-    from dreamkeep.capture.ingest import IngestOutcome, Overtaken
+    lost = False
 
-    plain = IngestOutcome(source.agent, source.path, f"{source.agent}:{source.session}")
-    try:
-        for _ in range(_TRIES):
-            try:
-                session = _RowSession(ingest, source, session_id(source.agent, source.session), doubted)
-                return session.take(print_.mark), session.has_lost()
-            except Overtaken:
-                continue
-        return plain._replace(state="failed", problem="another process keeps writing the same; try again"), False
-    except Deleted:
-        return plain._replace(state="deleted"), False
-    except Paused as why:
-        ingest.note_limit(why)
-        return plain._replace(state="paused", problem=str(why)), False
-    except (DreamkeepError, OSError) as problem:
-        return plain._replace(state="failed", problem=str(problem)), False
-    except Exception as problem:  # rows hold anything: whatever they do to our code is this session's failure, and no other's
-        return plain._replace(state="failed", problem=f"{type(problem).__name__}: {problem}"), False
+    def attempt() -> IngestOutcome:
+        nonlocal lost
+        session = _RowSession(context, source, doubted)
+        outcome = session.take(mark)
+        lost = session.has_lost()
+        return outcome
+
+    overtaken = outcome_of(source, state="failed", problem=OVERTAKEN)
+    outcome = isolate(source, lambda: retry(attempt, overtaken))
+    return outcome, lost
 
 
 class _RowSession:
-    def __init__(self, ingest: Ingest, source: Source, session: str, doubted: bool) -> None:
-        self._ingest = ingest
+    def __init__(self, context: CaptureContext, source: Source, doubted: bool) -> None:
+        self._context = context
+        self._host = context.host
         self._source = source
-        self._session = session
-        self._name = ingest.name_of(source)
+        self._session = session_id(source.agent, source.session)
+        self._folder = context.folder_of(self._session)
+        self._name = context.name_of(source)
         self._key = f"src:{self._name}"
         self._doubted = doubted
 
     def has_lost(self) -> bool:
         """Asked when everything was taken. What came just now for the first time has lost nothing."""
-        ingest, source = self._ingest, self._source
+        source = self._source
         if not self._doubted:
             return False
-        folder = f"{ingest.root}/{folder_of(self._session)}"
-        return bool(loss(ingest.host, source.agent, source.path, source.session, folder, (self._name,)))
+        return bool(loss(self._host, source.agent, source.path, source.session, self._folder, (self._name,)))
 
     def take(self, mark: str) -> IngestOutcome:
-        from dreamkeep.capture.ingest import IngestOutcome
-
-        ingest, source = self._ingest, self._source
-        word = ingest.journals.writer(self._session).carried(self._key)
-        done = IngestOutcome(source.agent, source.path, self._session)
-        if word == f"rows {mark}":
-            return done
-        known = self._find_versions() if word is not None else {}
+        context, source = self._context, self._source
+        carried = context.journals.writer(self._session).carried(self._key)
+        outcome = outcome_of(source)
+        if carried == f"rows {mark}":
+            return outcome
+        known = self._find_versions() if carried is not None else {}
         self._doubted = bool(known) and (
-            self._doubted or rows.missing(ingest.host, source.agent, source.path, source.session, known)
+            self._doubted or rows.missing(self._host, source.agent, source.path, source.session, known)
         )
-        found = self._doubting(rows.rows(ingest.host, source.agent, source.path, source.session, known), known)
+        found = self._doubting(rows.rows(self._host, source.agent, source.path, source.session, known), known)
         first = list(islice(found, _HEAD_ROWS))
         if not first:
-            return done
-        opening = ingest.openings.of(self._session, lambda: self._facts(first))
+            return outcome
+        opening = context.openings.of(self._session, lambda: self._facts(first))
         if opening is None:
-            return done._replace(state="excluded")
-        if word is None:
-            opening.append(ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {self._key: "rows"}))
-        ingest.pause_if_full(self._session, source)
-        ingest.openings.resume_if(self._session, lambda: self._facts(first))
-        state = "new" if word is None else "grew"
-        return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
+            return outcome._replace(state="excluded")
+        if carried is None:
+            opening.append(context.event(Kind.SOURCE_OPENED, {**context.describe(source), "gen": 1}, {self._key: "rows"}))
+        try:
+            context.pause_if_full(self._session, source)
+        except Paused as why:
+            return context.pause(outcome, why)
+        context.openings.resume_if(self._session, lambda: self._facts(first))
+        outcome = outcome._replace(state="new" if carried is None else "grew")
+        return self._write(outcome, carried, opening, chain(first, found), mark)
 
     def _doubting(self, found: Iterable[database.SourceRow], known: Mapping[str, str]) -> Iterator[database.SourceRow]:
         for row in found:
@@ -214,9 +204,9 @@ class _RowSession:
             yield row
 
     def _write(
-        self, done: IngestOutcome, word: Any, opening: list[Event], found: Iterable[database.SourceRow], mark: str
+        self, outcome: IngestOutcome, carried: Any, opening: list[Event], found: Iterable[database.SourceRow], mark: str
     ) -> IngestOutcome:
-        batches = _batches(found)
+        batches = frame_batches((row.line for row in found), len)
         lines = next(batches, [])
         n = 0
         while lines:
@@ -224,21 +214,20 @@ class _RowSession:
             n += 1
             after = f"rows {mark}" if not following else f"rows {mark} {n}"
             body = self._body(lines)
-            event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
+            event = self._context.event(Kind.SOURCE_ROWS, body, {self._key: after})
             try:
-                self._ingest.pause_if_full(self._session, self._source)
+                self._context.pause_if_full(self._session, self._source)
             except Paused as why:
-                self._ingest.note_limit(why)
-                return done._replace(state="paused", problem=str(why))
-            self._ingest.append_if(self._session, [*opening, event], {self._key: word}, self._source)
+                return self._context.pause(outcome, why)
+            self._context.append_if(self._session, [*opening, event], {self._key: carried}, self._source)
             opening = []
-            done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)
-            word, lines = after, following
-        return done
+            outcome = outcome._replace(new_bytes=outcome.new_bytes + sum(map(len, lines)), new_events=outcome.new_events + 1)
+            carried, lines = after, following
+        return outcome
 
     def _body(self, lines: list[bytes]) -> RawChunk:
         about: dict[str, Any] = {"source": self._name, "role": self._source.role}
-        if not self._ingest.masks:
+        if not self._context.masks:
             return pack(about, lines)
         from dreamkeep.secrets.masking import mask_row
 
@@ -248,9 +237,8 @@ class _RowSession:
 
     def _find_versions(self) -> dict[str, str]:
         """What the journal holds: for each row the version it was last seen in. One that was masked does not tell it itself."""
-        folder = f"{self._ingest.root}/{folder_of(self._session)}"
         found: dict[str, str] = {}
-        for _, raw in read_bodies(self._ingest.host, folder, (Kind.SOURCE_ROWS,)):
+        for _, raw in read_bodies(self._host, self._folder, (Kind.SOURCE_ROWS,)):
             if b'"source":"%b"' % self._name.encode() in raw[:_ABOUT]:
                 for line in unpack(raw):
                     found.update([database.key_of(line), *((key, database.GONE) for key in database.gone_in(line))])
@@ -272,16 +260,3 @@ def versions(raw: bytes) -> dict[str, str]:
         return {}
     about = loads(raw)
     return dict(about.get("versions") or {}) if about else {}
-
-
-def _batches(found: Iterable[database.SourceRow]) -> Iterator[list[bytes]]:
-    lines: list[bytes] = []
-    size = 0
-    for row in found:
-        lines.append(row.line)
-        size += len(row.line)
-        if size >= FRAME:
-            yield lines
-            lines, size = [], 0
-    if lines:
-        yield lines

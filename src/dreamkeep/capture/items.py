@@ -1,8 +1,8 @@
-"""Items of a session, as a framework hands them over: kept exactly, durable when a call returns, given back as they were.
+"""Items of a session, as a framework passes them: kept exactly, durable when a call returns, returned as they were.
 
-Adding appends. Taking back appends, too: an event that names what goes, written only if nothing changed since we looked (the
-journal carries the id of the last change), so that two who take back at once never get the same. session/items.py decides what is
-there now; what was read is remembered, and only what is new is read.
+Adding appends an event. Removing appends one, too: it names what goes, and is written only if nothing changed since we read (the
+journal carries the id of the last change), so that two processes never remove the same item. session/items.py decides what is
+there now. What was read is remembered, so only new events are read.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Items:
         return event._replace(carry={_CARRIED: event.id})
 
     def _follow(self) -> None:
-        """What the journal carries says whether something is new, and whether we have really seen it."""
+        """Reads what is new. The journal carries the id of the last change, which tells whether we have read everything."""
         carried = self._journals.writer(self.session.id).carried(_CARRIED)
         if carried == self._current.last:
             return
@@ -116,7 +116,7 @@ class Items:
 
 
 def kind_of(item: object) -> str:
-    """What it is in a run: prompt, answer, result (of a tool), other."""
+    """What an item is in a run: prompt, answer, result (of a tool), other."""
     if not isinstance(item, Mapping):
         return "other"
     return "prompt" if is_prompt(item) else "answer" if is_answer(item) else "result" if is_result(item) else "other"

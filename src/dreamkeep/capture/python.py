@@ -1,7 +1,7 @@
-"""One's own Python agent: sessions and turns recorded as they happen. What returns is durable.
+"""Records sessions and turns of your own Python agent as they happen. When a call returns, its record is durable.
 
-A turn is owned by the process that submitted it: a lock file held for as long as the process lives. Nothing is written when an
-owner dies; whoever looks sees that the lock is free. An owner that is merely stopped still holds it.
+A turn is owned by the process that submitted it, by a lock file held while the process lives. Nothing is written when an owner
+dies; readers see that the lock is free. A process that is only stopped still holds it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OWNERS = "state/owners"
 
 
 class Owners:
-    """The lock by which this process owns its turns, taken when the first one is submitted; and whether others hold theirs."""
+    """The lock by which this process owns its turns, taken with the first one; and whether other owners are alive."""
 
     def __init__(self, host: Host, root: str, new_id: Callable[[], str]) -> None:
         self._host = host
@@ -49,7 +49,7 @@ class Owners:
         return "/" not in owner and is_held(self._host, f"{self._folder}/{owner}")
 
     def after_fork(self) -> None:
-        """The parent's turns must not look alive because a child of it lives."""
+        """A living child must not make its parent's turns look alive."""
         self._mutex = threading.Lock()
         if self._held:
             self._held.forget()
@@ -75,7 +75,7 @@ class Session:
         """Journal that the session began, or goes on after it had ended or was suspended."""
         state = self._state()
         if state is None:
-            # The cursor makes it once only, also when two processes begin the same session at the same time.
+            # Because `opened` is carried, it is journaled once only, also if two processes begin the session at the same time.
             self._append(Kind.SESSION_OPENED, {"session": self.id, **about}, {"state": ACTIVE, "opened": 1})
         elif state != ACTIVE:
             self.resume()
@@ -89,7 +89,7 @@ class Session:
         return Turn(self, turn)
 
     def turn(self, turn: str) -> Turn:
-        """A turn that was submitted before, perhaps by a process that is gone: what comes late still counts."""
+        """A turn that was submitted before, perhaps by a process that is gone: late records still count."""
         return Turn(self, turn)
 
     def record(
@@ -101,9 +101,8 @@ class Session:
     ) -> str:
         """A whole turn that is over, in one write and one sync: `record("why?", ("assistant", "Because."))`. Returns its id."""
         turn = self._ids.new()
-        said = [_message(m) for m in messages]
-        body = {"turn": turn, "prompt": _text(prompt), "messages": said, "state": _settled(state)}
-        self._append(Kind.TURN_RECORDED, {**body, **_because(reason)})
+        body = {"turn": turn, "prompt": _text(prompt), "messages": [_message(m) for m in messages], "state": _check_state(state)}
+        self._append(Kind.TURN_RECORDED, {**body, **_reason_field(reason)})
         return turn
 
     def title(self, title: str) -> None:
@@ -123,8 +122,8 @@ class Session:
         self._become(Kind.SESSION_RESUMED, reason)
 
     def _become(self, kind: str, reason: str | None) -> None:
-        # What is carried already is a replay: said once however often, and durable when this returns.
-        self._append(kind, _because(reason), {"state": STATE_AFTER[kind]})
+        # If the journal carries this state already, the append is a replay; it is durable when this returns.
+        self._append(kind, _reason_field(reason), {"state": STATE_AFTER[kind]})
 
     def _state(self) -> int | str | None:
         return self._journals.writer(self.id).carried("state")
@@ -153,12 +152,12 @@ class Turn:
         self._session._append(Kind.MESSAGE_ADDED, body)
 
     def settle(self, state: str = "completed", reason: str | None = None) -> None:
-        """How it ended. Saying the same again changes nothing; saying something else is refused."""
-        if self._state == _settled(state):
+        """How it ended. Repeating it changes nothing; a different state is refused."""
+        if self._state == _check_state(state):
             return
         if self._state is not None:
             raise Refused(f"the turn is already {self._state}", where=self.id, next="Submit a new turn.")
-        self._session._append(Kind.TURN_SETTLED, {"turn": self.id, "state": state, **_because(reason)})
+        self._session._append(Kind.TURN_SETTLED, {"turn": self.id, "state": state, **_reason_field(reason)})
         self._state = state
 
     def __enter__(self) -> Turn:
@@ -180,11 +179,11 @@ def _text(value: object) -> str:
     return value
 
 
-def _because(reason: str | None) -> dict[str, str]:
+def _reason_field(reason: str | None) -> dict[str, str]:
     return {"reason": _text(reason)} if reason else {}
 
 
-def _settled(state: str) -> str:
+def _check_state(state: str) -> str:
     if state not in SETTLED:
         raise Refused(f"a turn can't be settled as {state!r}", where="state", next=f"Use one of {', '.join(SETTLED)}.")
     return state

@@ -1,15 +1,15 @@
-"""How large the keep may grow, and what waits when it is larger. There are limits for all of it (`[retention] quota_mb`), for the
-disk it is on (`[capture] reserve_mb`), and for one source (`[capture] expansion`, `source_mb_per_day`).
+"""Limits for the keep's size (`[retention] quota_mb`), its disk (`[capture] reserve_mb`) and one source (`[capture] expansion`,
+`source_mb_per_day`).
 
-Nothing that was captured is ever dropped for it. Above the quota everything that can be compressed is; if that is not enough,
-reading transcripts pauses, because agents' own files still hold them: what is not read now is read later, from the same byte
-on. Hooks, tap and Python sessions go on: what they don't write is gone.
+Nothing that was captured is ever dropped. Above the quota everything that can be compressed is. If that is not enough, reading
+transcripts pauses: agents' own files still hold them, so they are read later, from the same byte on. Hooks, tap and Python
+sessions go on, because what they don't write is lost.
 
 Measuring is a walk over the keep, 0.02 ms a session. A watcher asks before each append, so the walk is repeated only when a
 hundred times its own duration has passed, and after ten seconds at the earliest; in between what we append ourselves is added to
 it. So it costs a hundredth of the time at most, however large the keep is. What others write in between is seen by the next
-walk. (To remember folders by their mtime would still need two stats a session, because a part that grows does not change its
-folder: measured, a third of the walk, for another thing that can be wrong.)
+walk. (Remembering folders by their mtime would still need two stats a session, because a growing part does not change its
+folder. Measured, that is a third of the walk: not worth the risk.)
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ NEXT = "Raise `quota_mb` under [retention] in keep.toml, delete sessions you don
 
 
 class Paused(Exception):
-    """Not now; its words are for people."""
+    """Reading must wait. The message is for people."""
 
 
 class OverLimit(Paused):
-    """One source is over its own limit. `day`: on which it is; "" when another day does not help."""
+    """One source is over its own limit. `day`: the day of the limit; "" if waiting for another day doesn't help."""
 
     def __init__(self, why: str, day: str) -> None:
         super().__init__(why)
         self.day = day
 
 
-#: Of a packed file so many bytes are unpacked, however small it is.
+#: At least so many bytes of a packed file are unpacked, however small it is.
 _UNPACKED_ANYWAY = 64 << 20
 
 
@@ -80,7 +80,7 @@ class SourceLimits(NamedTuple):
         )
 
 
-#: What is kept free where nobody says otherwise: 2 % of the disk, but at least 1 GiB and at most 10 GiB; of a small disk 10 %.
+#: What stays free by default: 2 % of the disk, but at least 1 GiB and at most 10 GiB; of a small disk 10 %.
 _RESERVE, _LEAST_RESERVE, _MOST_RESERVE, _SMALL_DISK = 50, 1 << 30, 10 << 30, 10
 
 

@@ -1,4 +1,4 @@
-"""Opening a captured session: where it runs and which project that is, found once and journaled; and going on after its end."""
+"""Opens captured sessions, and resumes those that ended. Where a session runs and its project are found once, and journaled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import ACTIVE, ENDED, title_of
 
-#: So far into a source it is looked for where it runs. (Most say so in their first lines.)
+#: How far into a source to look for the session's folder. (Most sources name it in their first lines.)
 _LOOKED_THROUGH = 64 << 20
 
 
@@ -33,8 +33,8 @@ class Openings:
         self._excluded = excluded
 
     def of(self, session: str, facts: Callable[[], Iterable[Fact]], path: str = "") -> list[Event] | None:
-        """The event that opens it, to be appended together with what was captured first (nothing when it is open already);
-        None when this session is not to be captured. `path`: where its source is, which may tell what is not told in it."""
+        """The event that opens a session, to be appended together with what is captured first; [] if it is open already; None if
+        the session must not be captured. `path`: of its source, which may tell a folder that its records don't."""
         known = self._journals.writer(session).all_carried()
         if known.get("opened") is not None and known.get("cwd") and not self._excluded.patterns:
             return []
@@ -45,26 +45,26 @@ class Openings:
         if known.get("opened") is not None:
             return self._placed(cwd, project) if cwd and not known.get("cwd") else []
         if not cwd and self._excluded.patterns and not any(isinstance(fact, MessageSaid) for fact in facts()):
-            return None  # nothing was said yet, and where it runs is not known: it may be one that must not be captured
+            return None  # no message yet, and no folder: it may turn out to be excluded
         body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
-        # The cursor makes it once only, also when two processes capture the same session at the same time.
+        # Because `opened` is carried, it is journaled once only, also if two processes capture the session at the same time.
         where: Carry = {"cwd": cwd, "project": project} if cwd else {}
         return [self._event(Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1, **where})]
 
     def repeat_opening(self, session: str, facts: Iterable[Fact]) -> list[Event]:
-        """The same, said by what the journal still carries. It carries nothing itself, else it would be a replay."""
+        """The same, from what the journal still carries. The events carry nothing themselves: they would be taken for replays."""
         known = self._journals.writer(session).all_carried()
         cwd, project = str(known.get("cwd") or ""), str(known.get("project") or "")
         if known.get("state") == ACTIVE:
             body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
-            # Else it would be called by the first prompt that can still be read.
+            # Without it, the first prompt that can still be read would become the title.
             title = _title_in(facts)
             return [self._event(Kind.SESSION_OPENED, {**body, "title": title} if title else body)]
-        # It ended since: who reads that it is opened now would take it for going on.
+        # The session ended since, and an opening now would be read as if it went on.
         return [placed._replace(carry=None) for placed in self._placed(cwd, project)]
 
     def _folder(self, session: str, path: str) -> str:
-        """By what its agent keeps elsewhere: some do."""
+        """The folder that its agent notes elsewhere; some do."""
         agent = find(session.partition(":")[0]) if path else None
         if agent is None or not agent.has_folder_list:
             return ""
@@ -76,28 +76,25 @@ class Openings:
         return project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""
 
     def _placed(self, cwd: str, project: str) -> list[Event]:
-        """Found out later: another channel opened the session, or its beginning did not say."""
+        """The folder is known later: another channel opened the session, or its beginning did not name one."""
         return [self._event(Kind.SESSION_PLACED, {"cwd": cwd, "project": project}, {"cwd": cwd, "project": project})]
 
     def _event(self, kind: str, body: dict[str, Any], carry: Carry | None = None) -> Event:
         return Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
 
     def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:
-        """An ended session goes on when a turn begins after its end; what was only read late is no reason, nor are a client's
-        last lines."""
+        """An ended session goes on when a turn begins after its end. Records that were only read late don't count, nor do a
+        client's last lines."""
         if self._journals.writer(session).carried("state") != ENDED:
             return
-        ended = self._ended_at(session)
+        ends = read_bodies(self._host, f"{self._root}/{folder_of(session)}", (Kind.SESSION_ENDED,))
+        ended = max((frame["at"] for frame, _ in ends), default="")
         if any(isinstance(fact, TurnBegan) and (fact.at or "") > ended for fact in facts()):
             self._journals.say(session, Kind.SESSION_RESUMED, {"captured": 1}, {"state": ACTIVE})
 
-    def _ended_at(self, session: str) -> str:
-        ended = read_bodies(self._host, f"{self._root}/{folder_of(session)}", (Kind.SESSION_ENDED,))
-        return max((frame["at"] for frame, _ in ended), default="")
-
 
 def cwd_in(facts: Iterable[Fact]) -> str:
-    """The first folder that is told."""
+    """The first folder that is named."""
     for fact in facts:
         if isinstance(fact, SessionPlaced) and fact.cwd and fact.cwd.isprintable():
             return fact.cwd
@@ -105,7 +102,7 @@ def cwd_in(facts: Iterable[Fact]) -> str:
 
 
 def _title_in(facts: Iterable[Fact]) -> str:
-    """By its first prompt; "" where one of its lines gives a title, which is read anyway."""
+    """The title from the first prompt; "" if a line gives a title, which is read anyway."""
     first = ""
     for fact in facts:
         if isinstance(fact, SessionTitled):
@@ -116,7 +113,7 @@ def _title_in(facts: Iterable[Fact]) -> str:
 
 
 def facts_in(source: Source, content: Content, offset: int = 0) -> Iterator[Fact]:
-    """What the readers make of a source: only to find out about it, nothing of this is journaled."""
+    """What the reader makes of a source: only to find out about it; none of this is journaled."""
     channel = "piece" if source.form == DOCUMENT else "file"
     reader = reader_for(source.agent, channel, {})
     for record in _records(source, content, offset):

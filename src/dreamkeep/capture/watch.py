@@ -1,7 +1,7 @@
-"""The same as ingest, live: what an agent writes is in the journal a moment later.
+"""Ingests live: what an agent writes is in the journal a moment later.
 
-The file system tells what changed (`watchfiles`); where it can't, everything is looked at again and again, which costs a stat for
-each file. A slow round over everything goes on in either case: file systems forget to tell, and new agents appear.
+The file system reports what changed (`watchfiles`). Where it can't, all files are checked again and again, which costs a stat for
+each. In both cases a slow round over everything goes on, because file systems miss changes and new agents appear.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import discovery
+from dreamkeep.capture.context import IngestOutcome
 from dreamkeep.capture.find import Found, Glance, Trouble, everywhere, places
-from dreamkeep.capture.ingest import Ingest, IngestOutcome
+from dreamkeep.capture.ingest import Ingest
 from dreamkeep.host import Host, Stat
 
 #: How long after a change to wait for more of it, and how often to look where nothing tells.
@@ -71,13 +72,13 @@ class Watching:
         self._polling = polling
         self._next_round = 0.0
         self._next_save = now_s() + _SAVE_S
-        #: What was told of sources that can't be captured now.
-        self._watch_changes: dict[tuple[str, str], str] = {}
-        #: Places that could not be looked through in the last round.
+        #: The last reported problem of each source that can't be captured now.
+        self._reported: dict[tuple[str, str], str] = {}
+        #: Places that could not be searched in the last round.
         self._troubles: list[str] = []
 
     def run(self) -> Iterator[IngestOutcome | None]:
-        """Outcomes as they come; None at the end of each step, so that the caller can do his own work in between."""
+        """Outcomes as they come; None at the end of each step, so that the caller can do its own work in between."""
         while not self._stopped():
             yield from self._round()
             watched = self._places()
@@ -108,13 +109,13 @@ class Watching:
             self._ingest.cache.save()
 
     def _is_news(self, outcome: IngestOutcome) -> bool:
-        """Not what has been said: a source that can't be captured now is met again at each round."""
+        """A problem is reported once, though a source that can't be captured now fails at each round."""
         key = (outcome.path, outcome.session)
-        before = self._watch_changes.pop(key, None)
+        before = self._reported.pop(key, None)
         if outcome.problem is None:
             return True
-        self._watch_changes[key] = outcome.state if outcome.state == "paused" else outcome.problem
-        return before != self._watch_changes[key] or bool(outcome.new_events)
+        self._reported[key] = outcome.state if outcome.state == "paused" else outcome.problem
+        return before != self._reported[key] or bool(outcome.new_events)
 
     def _places(self) -> list[str]:
         found = (place for agent in self._agents for place in places(agent, self._home, self._environment))
@@ -124,7 +125,7 @@ class Watching:
         try:
             return self._host.stat(place) is not None
         except OSError:
-            return False  # the next round tells why
+            return False  # the next round reports why
 
     def _listen(self, watched: list[str]) -> Iterator[IngestOutcome | None]:
         """Until the places change, or it is time for a round."""
@@ -138,7 +139,7 @@ class Watching:
             if self._stopped():
                 return
             if not listening:
-                # Only now is it certain that we are told: what came since the round before would not be.
+                # Only from now on are changes reported; those since the last round were not.
                 listening = True
                 yield from self._round()
             elif paths and not self._off():
@@ -174,7 +175,7 @@ def _folder(place: str) -> str:
 
 
 def _watch_changes(watched: list[str]) -> Iterator[list[str]] | None:
-    """Paths that changed, as the file system tells; an empty list now and then. None when it can't tell."""
+    """Changed paths, as the file system reports them; an empty list now and then. None if it can't report."""
     try:
         import watchfiles
     except ImportError:

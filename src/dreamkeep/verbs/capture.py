@@ -16,7 +16,8 @@ from dreamkeep.verbs.recall.packs import render_packs
 from dreamkeep.verbs.upkeep import catch_up, compress_cold, open_quota
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Ingest, IngestOutcome
+    from dreamkeep.capture.context import IngestOutcome
+    from dreamkeep.capture.ingest import Ingest
     from dreamkeep.context import KeepContext
     from dreamkeep.index.build import Progress
 
@@ -49,7 +50,7 @@ def _import_sources(
     progress: Progress | None = None,
 ) -> Iterator[IngestOutcome]:
     from dreamkeep.capture import find
-    from dreamkeep.capture.ingest import IngestOutcome
+    from dreamkeep.capture.context import IngestOutcome
 
     chosen = find.checked(agents)
     where, environment = context.find_home(home)
@@ -221,22 +222,24 @@ def init(
     return [change.as_json() for change in done]
 
 
-def open_ingest(context: KeepContext, again: bool = False) -> Ingest:
+def open_ingest(context: KeepContext, force: bool = False) -> Ingest:
     """An ingest without limits: for a repair or an import, which must not be paused."""
     from dreamkeep.capture.ingest import Ingest
 
     return Ingest(
-        context.host, context.root, context.journals(), context.ids, exclude=context.config["capture.exclude"], again=again
+        context.host, context.root, context.journals(), context.ids, exclude=context.config["capture.exclude"], force=force
     )
 
 
-def _open_limited_ingest(context: KeepContext, again: bool = False) -> Ingest:
+def _open_limited_ingest(context: KeepContext, force: bool = False) -> Ingest:
     """An ingest that a full disk, the quota and a source's own limits may pause: for reading transcripts."""
     from dreamkeep.capture.quota import SourceLimits
 
-    made = open_ingest(context, again)
-    made.quota = open_quota(context)
-    made.limits = SourceLimits(context.config["capture.expansion"], int(context.config["capture.source_mb_per_day"] * (1 << 20)))
+    made = open_ingest(context, force)
+    made.context.quota = open_quota(context)
+    made.context.limits = SourceLimits(
+        context.config["capture.expansion"], int(context.config["capture.source_mb_per_day"] * (1 << 20))
+    )
     return made
 
 

@@ -18,8 +18,8 @@ from dreamkeep.sample import recorded
 from dreamkeep.verbs.capture import open_ingest
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.context import IngestOutcome
     from dreamkeep.capture.find import Newest
-    from dreamkeep.capture.ingest import IngestOutcome
 
 _MOST = 25
 _BYTES = 16 << 20

@@ -1,14 +1,15 @@
-"""Spool → journal: every hook call exactly once, whatever dies in between.
+"""Moves hook calls from the spool into the journals: each exactly once, whatever dies in between.
 
-Calls of one session go together: they are linked into a folder `spool/batch-…/`, and only when that is durable are they taken
-out of the spool; then ONE frame with all their payloads is appended, carrying `{"drain": <batch>}`; then the folder is removed.
-That is durable before the next append, so a batch that is found again was the last one or was not appended at all, and the
-journal itself knows which: the writer takes a frame that carries what stands already for a replay.
+Calls of one session go together. They are linked into a folder `spool/batch-…/`, and only when that is durable are they taken out
+of the spool. Then ONE frame with all their payloads is appended, carrying `{"drain": <batch>}`. Then the folder is removed, which
+is durable before the next append. So a batch that is found later was either the last one or was not appended at all, and the
+journal tells which: the writer treats a frame as a replay if the journal already carries what the frame carries.
 
     spool/*.hook ─► group by session ─► link, sync, unlink, sync ─► append, sync ─► remove
 
-One drainer at a time, by a lock that dies with it. Whoever spools while it is held starts no other one, so the drainer looks into
-the spool again after it let go of the lock. A session whose journal fails keeps its calls where they are; the others go on.
+A lock that dies with its process allows one drainer at a time. A hook that finds it held starts no other drainer, so the drainer
+looks into the spool again after it released the lock. A session whose journal fails keeps its calls in the spool; the others go
+on.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from dreamkeep.session import raw
 from dreamkeep.session.summary import ACTIVE, ENDED
 
 LOCK = "state/drain.lock"
-#: Sessions that were left out: a mark for each, so that they stay out when they go to another folder.
+#: Excluded sessions: a file for each, so that they stay excluded when they move to another folder.
 EXCLUDED = "state/excluded"
-#: What is looked at in one go, and what goes into one frame: memory stays bounded however long nobody drained.
+#: At most this much is read in one round and put into one frame, so memory stays bounded however much waits.
 _ROUND = 2000
 _BATCH_CALLS = 500
 _BATCH_BYTES = 8 << 20
 
-#: (agent, path of a transcript): bring in what is new there. An empty path: wherever that agent keeps its sessions.
+#: (agent, path of a transcript): ingest what is new there. An empty path: all of that agent's sessions.
 ReadSource = Callable[[str, str], object]
 
 
 class Drained(NamedTuple):
-    """`events`: how many calls were journaled. `busy`: somebody else is draining, and will see what we saw. `compacting`: of the
-    sessions, those whose agent is about to squeeze its context."""
+    """`events`: how many calls were journaled. `busy`: another process is draining, and will see the same calls. `compacting`:
+    the sessions whose agent is about to compact its context."""
 
     events: int
     sessions: tuple[str, ...]
@@ -63,7 +64,7 @@ class Drained(NamedTuple):
 
 
 class HookCall(NamedTuple):
-    """One hook call, and what its payload says of itself. `session` is "" where it names none that could be one."""
+    """One hook call, and what its payload says. `session` is "" if the payload names no valid session."""
 
     entry: SpooledCall
     session: str
@@ -84,17 +85,18 @@ def drain(
     read_source: ReadSource | None = None,
     wait_s: float = 0.2,
 ) -> Drained:
-    """Never raises for what a payload, a session or the disk does: that is in `problems`, and what is not journaled stays."""
+    """Never raises because of a payload, a session or the disk: `problems` tells, and what is not journaled stays in the
+    spool."""
     if not spool.waiting(host, root):
         return Drained(0, (), ())
     run = _DrainRun(host, root, journals, ids, exclude)
     try:
-        while run.once(wait_s) and run.more():
+        while run.drain_locked(wait_s) and run.has_new_calls():
             pass
     except (DreamkeepError, OSError) as problem:
         run.problem(f"{root}/{SPOOL}", problem)
     if read_source:
-        # Without the lock: it may take long, and is safe beside others that do the same.
+        # Without the lock: it may take long, and several processes may do it at the same time.
         run.read_sources(read_source)
     return Drained(run.events, tuple(run.sessions), tuple(run.problems), run.busy, tuple(run.compacting))
 
@@ -108,11 +110,11 @@ class _DrainRun:
         self._ids = ids
         self._exclude = Excluded(exclude)
         self._projects: dict[str, str] = {}
-        #: Sessions that failed, and calls that can't be taken now: left alone for the rest of the run.
+        #: Sessions that failed, and calls that can't be journaled now: skipped for the rest of the run.
         self._stuck: set[str] = set()
         self._skipped: set[str] = set()
         self._sources: dict[tuple[str, str], None] = {}
-        self._dead = Tombstones(host, root)
+        self._tombstones = Tombstones(host, root)
         self.events = 0
         self.sessions: dict[str, None] = {}
         self.compacting: dict[str, None] = {}
@@ -122,34 +124,30 @@ class _DrainRun:
     def problem(self, where: str, problem: object) -> None:
         self.problems.append(f"{where}: {problem}" if str(problem) else f"{where}: {type(problem).__name__}")
 
-    # -- the lock, and who comes while it is held
+    # -- the lock, and calls that come while it is held
 
-    def once(self, wait_s: float) -> bool:
-        """Under the lock until nothing is left to do. False when somebody else has it."""
+    def drain_locked(self, wait_s: float) -> bool:
+        """Under the lock, until nothing is left to do. False when another process holds it."""
         host, path = self._host, f"{self._root}/{LOCK}"
         make_folders(host, os.path.dirname(path))
         handle = host.open_lock(path)
         try:
-            self.busy = not self._locked(handle, path, wait_s)
-            if not self.busy:
-                self._finish_batches()
-                self._adopt_left_over()
-                while self._round():
-                    pass
+            try:
+                # Wait a moment: a hook that only asks whether somebody drains holds it briefly, too.
+                lock(host, handle, where=path, wait_s=wait_s)
+            except Busy:
+                self.busy = True
+                return False
+            self._finish_batches()
+            self._adopt_left_over()
+            while self._drain_round():
+                pass
+            return True
         finally:
             host.close(handle)
-        return not self.busy
 
-    def _locked(self, handle: int, path: str, wait_s: float) -> bool:
-        try:
-            # Not at once: a hook that only asks whether somebody drains holds it for a moment, too.
-            lock(self._host, handle, where=path, wait_s=wait_s)
-        except Busy:
-            return False
-        return True
-
-    def more(self) -> bool:
-        """Whether a call came in that nobody else will take: whoever spooled it saw the lock held."""
+    def has_new_calls(self) -> bool:
+        """Whether a call came in that no other drainer will take, because its hook saw the lock held."""
         return any(found.name not in self._skipped for found in spool.entries(spool.names(self._host, self._root)))
 
     # -- what a drainer or a hook that died left behind
@@ -158,23 +156,22 @@ class _DrainRun:
         for name in sorted(filter(spool.is_batch, spool.names(self._host, self._root))):
             try:
                 self._finish_batch(name)
-            except Exception as problem:  # as for new calls: one session's trouble is its own
-                # Nothing newer of that session may overtake it.
+            except Exception as problem:  # as for new calls: one session's failure must not stop the others
+                # No newer call of that session may be journaled before it.
                 self._stuck.add(spool.whose(name))
                 self.problem(f"{self._spool}/{name}", problem)
 
     def _finish_batch(self, batch: str) -> None:
-        calls = [self._look(found, f"{self._spool}/{batch}") for found in self._entries(batch)]
+        calls = [
+            self._look(found, f"{self._spool}/{batch}") for found in spool.entries(self._host.names(f"{self._spool}/{batch}"))
+        ]
         if not calls:
             self._remove(batch, [])
         elif spool.whose(batch) not in self._stuck:
             self._journal("" if spool.whose(batch) == spool.whose_is("") else calls[0].session, batch, calls)
 
-    def _entries(self, batch: str) -> list[SpooledCall]:
-        return spool.entries(self._host.names(f"{self._spool}/{batch}"))
-
     def _adopt_left_over(self) -> None:
-        """Of hooks that were killed before they could name their file: a whole payload is kept, a torn one is none."""
+        """Files of hooks that were killed before they could rename them: a whole payload is kept, a torn one is removed."""
         host = self._host
         for name in spool.left_over(spool.names(host, self._root), host.now()):
             path = f"{self._spool}/{name}"
@@ -193,20 +190,20 @@ class _DrainRun:
 
     # -- calls
 
-    def _round(self) -> bool:
-        """Some of what waits. Each call is journaled, dropped, or skipped, so rounds come to an end."""
+    def _drain_round(self) -> bool:
+        """Some of what waits. Each call is journaled, dropped or skipped, so the rounds come to an end."""
         waiting = spool.entries(spool.names(self._host, self._root))
         found = [entry for entry in waiting if entry.name not in self._skipped][:_ROUND]
-        for session, calls in self._grouped(found).items():
+        for session, calls in self._group_by_session(found).items():
             self._take(session, calls)
         return bool(found)
 
-    def _grouped(self, found: Iterable[SpooledCall]) -> dict[str, list[HookCall]]:
+    def _group_by_session(self, found: Iterable[SpooledCall]) -> dict[str, list[HookCall]]:
         groups: dict[str, list[HookCall]] = {}
         for entry in found:
             try:
                 call = self._look(entry, self._spool)
-            except Exception as problem:  # a payload is anybody's bytes: it waits by itself
+            except Exception as problem:  # a payload may hold any bytes: only this call waits
                 self._skipped.add(entry.name)
                 if not isinstance(problem, FileNotFoundError):
                     self.problem(f"{self._spool}/{entry.name}", problem)
@@ -216,34 +213,33 @@ class _DrainRun:
 
     def _look(self, entry: SpooledCall, folder: str) -> HookCall:
         payload = read_file(self._host, f"{folder}/{entry.name}")
-        said = _parsed(payload)
-        what = hooks.meaning(entry.event)
-        if said is None:
-            return HookCall(entry, self._buried(entry.agent, payload), len(payload), what)
-        return HookCall(
-            entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said)
-        )
-
-    def _buried(self, agent: str, payload: bytes) -> str:
-        """What nobody can read is of no session; but of a deleted one not even that is kept."""
-        return next((one for one in torn_ids(agent, payload) if self._dead.has(one)), "")
+        fields = _parsed(payload)
+        meaning = hooks.meaning(entry.event)
+        if fields is None:
+            # A payload that can't be parsed belongs to no session; but if it names a deleted one, it must go, too.
+            deleted = next((session for session in torn_ids(entry.agent, payload) if self._tombstones.has(session)), "")
+            return HookCall(entry, deleted, len(payload), meaning)
+        session = named_session(entry.agent, payload)
+        return HookCall(entry, session, len(payload), meaning, cwd_of(fields), transcripts(fields), _reason(fields))
 
     def _take(self, session: str, calls: list[HookCall]) -> None:
         try:
-            out = [call for call in calls if self._excluded(call)]
-            if session and self._exclude.patterns and self._stays_out(session, bool(out), calls):
-                out = calls
-            if out:
-                # All calls of a session; of those that belong to none, only the ones that say so.
-                self._drop(calls if session else out)
-                calls = [] if session else [call for call in calls if not self._excluded(call)]
-            if session and calls and self._is_ghost(session, calls):
-                session = self._instead(session)
+            excluded = [call for call in calls if self._is_excluded(call)]
+            if session and self._exclude.patterns and self._stays_excluded(session, bool(excluded), calls):
+                excluded = calls
+            if excluded:
+                # All calls of a session; of calls without a session, only those that are excluded themselves.
+                self._drop(calls if session else excluded)
+                calls = [] if session else [call for call in calls if not self._is_excluded(call)]
+            if session and calls and self._is_ghost(session, calls) and not self._tombstones.has(session):
+                # Its calls go to the keep's own journal. This is an everyday thing, so it is not reported: `doctor` would ask
+                # people to look.
+                session = ""
             for batch in _batches(calls):
                 if spool.whose_is(session) not in self._stuck:
                     self._batch(session, batch)
                 self._skipped.update(call.entry.name for call in batch)
-        except Exception as problem:  # whatever one session's calls do, the others go on
+        except Exception as problem:  # one session's calls must not stop the others
             self._fail(session, calls, problem)
 
     def _fail(self, session: str, calls: Iterable[HookCall], problem: Exception) -> None:
@@ -256,25 +252,26 @@ class _DrainRun:
             self._host.remove(f"{self._spool}/{call.entry.name}")
         self._host.sync_folder(self._spool)
 
-    def _excluded(self, call: HookCall) -> bool:
+    def _is_excluded(self, call: HookCall) -> bool:
         return self._exclude.session(call.cwd, self._project(call.cwd)) or any(map(self._exclude.path, call.transcripts))
 
-    def _stays_out(self, session: str, out: bool, calls: Iterable[HookCall]) -> bool:
-        """A session that was left out once stays out, wherever it goes, while the same is excluded. Its transcript counts."""
+    def _stays_excluded(self, session: str, excluded: bool, calls: Iterable[HookCall]) -> bool:
+        """A session that was excluded once stays so, wherever it moves, as long as the patterns stay the same. The folder that
+        its transcript names counts, too."""
         mark = f"{self._root}/{EXCLUDED}/{sha256(session.encode()).hexdigest()[:24]}"
         why = sha256("\n".join(self._exclude.patterns).encode()).hexdigest().encode()
-        if not out and self._host.stat(mark) is not None and read_file(self._host, mark) == why:
+        if not excluded and self._host.stat(mark) is not None and read_file(self._host, mark) == why:
             return True
-        if not out and not self._journals.writer(session).exists():
-            out = any(self._told_elsewhere(call.entry.agent, path) for call in calls for path in call.transcripts)
-        if out:
+        if not excluded and not self._journals.writer(session).exists():
+            excluded = any(self._has_excluded_folder(call.entry.agent, path) for call in calls for path in call.transcripts)
+        if excluded:
             make_folders(self._host, os.path.dirname(mark))
             replace_file(self._host, mark, why)
-        return out
+        return excluded
 
-    def _told_elsewhere(self, agent: str, path: str) -> bool:
-        """Whether a transcript says that its session runs where nothing may be captured."""
-        if find(agent) is None or not self._there(path):
+    def _has_excluded_folder(self, agent: str, path: str) -> bool:
+        """Whether a transcript says that its session runs in an excluded folder."""
+        if find(agent) is None or not self._exists(path):
             return False
         content = PlainFile(self._host, path)
         try:
@@ -292,21 +289,14 @@ class _DrainRun:
         return self._projects[cwd]
 
     def _is_ghost(self, session: str, calls: Iterable[HookCall]) -> bool:
-        """Only an end, of a session that nobody ever saw and that has no transcript: `claude mcp list` does that."""
+        """Nothing but the end of a session that has no journal and no transcript: `claude mcp list` causes that."""
         return (
             all(call.meaning == hooks.END for call in calls)
             and not self._journals.writer(session).exists()
-            and not any(self._there(path) for call in calls for path in call.transcripts)
+            and not any(self._exists(path) for call in calls for path in call.transcripts)
         )
 
-    def _instead(self, session: str) -> str:
-        """Which session gets a ghost's calls: none, but the keep's own journal knows of them. A deleted one stays deleted.
-
-        It is an everyday thing, so nothing is said of it: `doctor` would ask people to look.
-        """
-        return session if self._dead.has(session) else ""
-
-    def _there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
             return self._host.stat(path) is not None
         except (OSError, ValueError):
@@ -319,7 +309,7 @@ class _DrainRun:
         batch = spool.batch_name(self._ids.new(), session)
         host.make_folder(f"{self._spool}/{batch}")
         for call in calls:
-            # Not renamed: a name must be durable where it goes before it vanishes where it was.
+            # Linked, not renamed: the new name must be durable before the old one goes.
             host.link(f"{self._spool}/{call.entry.name}", f"{self._spool}/{batch}/{call.entry.name}")
         self._journal(session, batch, calls)
 
@@ -329,7 +319,7 @@ class _DrainRun:
         try:
             self._append(session, batch, calls)
         except Deleted:
-            self._remove(batch, names)  # nothing brings it back
+            self._remove(batch, names)  # a deleted session stays deleted
             return
         except Exception as problem:
             self._fail(session, calls, problem)
@@ -343,7 +333,7 @@ class _DrainRun:
         self._remember_sources(session, calls)
 
     def _move(self, batch: str, names: Iterable[str]) -> None:
-        """From now on these calls are in the batch and nowhere else, whatever happens."""
+        """From now on these calls are in the batch and nowhere else, also after a crash."""
         host = self._host
         host.sync_folder(f"{self._spool}/{batch}")
         host.sync_folder(self._spool)
@@ -354,11 +344,11 @@ class _DrainRun:
 
     def _append(self, session: str, batch: str, calls: Sequence[HookCall]) -> None:
         payloads = [read_file(self._host, f"{self._spool}/{batch}/{call.entry.name}") for call in calls]
-        told = [{"event": call.entry.event, "at": call.entry.at, "spool": call.entry.name} for call in calls]
+        described = [{"event": call.entry.event, "at": call.entry.at, "spool": call.entry.name} for call in calls]
         agent = calls[0].entry.agent
         if not session:
-            told = [{"agent": call.entry.agent, **one} for call, one in zip(calls, told, strict=True)]
-        body = raw.pack({"agent": agent if session else "", "calls": told}, payloads)
+            described = [{"agent": call.entry.agent, **one} for call, one in zip(calls, described, strict=True)]
+        body = raw.pack({"agent": agent if session else "", "calls": described}, payloads)
         fired = Event(self._ids.new(), Kind.HOOK_FIRED, calls[0].entry.at, body, {"drain": batch})
         if not session:
             self._journals.append("", [fired])
@@ -368,7 +358,7 @@ class _DrainRun:
         state = writer.carried("state") if known else None
         appended = known and writer.carried("drain") == batch
         before = [] if appended else self._opening(session, state, calls)
-        # The frame itself is always offered: the writer knows a replay, and makes sure that what it repeats is durable.
+        # The frame itself is always appended: the writer recognises a replay, and makes sure that the earlier frame is durable.
         self._journals.append(session, [*before, fired, *self._ending(calls)])
 
     def _opening(self, session: str, state: int | str | None, calls: Sequence[HookCall]) -> list[Event]:
@@ -382,7 +372,7 @@ class _DrainRun:
         return []
 
     def _ending(self, calls: Sequence[HookCall]) -> list[Event]:
-        """If the last word about it is that it ended. (What else comes after an end was late, not a new beginning.)"""
+        """If the last of its starts, prompts and ends is an end. (Other calls after an end were only late.)"""
         last = next((call for call in reversed(calls) if call.meaning in (hooks.END, hooks.START, hooks.PROMPT)), None)
         if last is None or last.meaning != hooks.END:
             return []
@@ -392,14 +382,14 @@ class _DrainRun:
     def _remove(self, batch: str, names: Iterable[str]) -> None:
         for name in names:
             self._host.remove(f"{self._spool}/{batch}/{name}")
-        # A batch that came back after something newer was appended would not be known any more; but before the next append,
-        # `_move` makes this durable, too.
+        # If the folder came back after something newer was appended, the journal would not recognise the batch. It can't: `_move`
+        # makes this removal durable before the next append.
         self._host.remove_folder(f"{self._spool}/{batch}")
 
     # -- transcripts
 
     def _remember_sources(self, session: str, calls: Sequence[HookCall]) -> None:
-        paths = [path for call in calls for path in call.transcripts if self._there(path)]
+        paths = [path for call in calls for path in call.transcripts if self._exists(path)]
         for path in paths or ([""] if session else []):
             self._sources[calls[0].entry.agent, path] = None
 
@@ -407,11 +397,11 @@ class _DrainRun:
         for agent, path in self._sources:
             try:
                 read_source(agent, path)
-            except Exception as problem:  # what the hooks said is safe; a transcript that can't be read now is read later
+            except Exception as problem:  # the calls are journaled; a transcript that can't be read now is read later
                 self.problem(path or agent, problem)
 
 
-# -- what payloads say, and what they are worth; pure
+# -- what payloads say; pure
 
 
 def _parsed(payload: bytes) -> Mapping[str, Any] | None:
@@ -422,21 +412,21 @@ def _parsed(payload: bytes) -> Mapping[str, Any] | None:
         found = orjson.loads(payload)
     except orjson.JSONDecodeError:
         try:
-            found = json.loads(payload)  # takes lone surrogates and huge numbers, too: no reason not to know whose it is
+            found = json.loads(payload)  # also takes lone surrogates and huge numbers, which must not hide the session's id
         except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) else None
 
 
 IDS = ("session_id", "sessionId", "sessionID")
-#: Not inside of a text: there a quote has a backslash before it.
+#: Not inside a text: there a backslash stands before each quote.
 _ID_IN = re.compile(rb'(?<!\\)"(?:%b)"\s*:\s*("(?:[^"\\]|\\.){1,500}")' % "|".join(IDS).encode())
 #: Where agents put what belongs to the whole call.
 _INSIDE = ("input", "info", "properties", "extra")
 
 
 def native_id(payload: Mapping[str, Any]) -> str:
-    """The session's own id, "" when there is none. A subagent's payload names its parent here, and belongs to it."""
+    """The session's own id, or "". A subagent's payload names its parent here, and belongs to it."""
     for place in (payload, *(table(payload.get(key)) for key in _INSIDE)):
         for key in IDS:
             if found := text(place.get(key)):
@@ -446,15 +436,15 @@ def native_id(payload: Mapping[str, Any]) -> str:
 
 def named_session(agent: str, payload: bytes) -> str:
     """The full id of the session that a call's payload names; "" for none."""
-    said = _parsed(payload)
+    fields = _parsed(payload)
     try:
-        return session_id(agent, native_id(said)) if said is not None else ""
+        return session_id(agent, native_id(fields)) if fields is not None else ""
     except Refused:
         return ""
 
 
 def torn_ids(agent: str, payload: bytes) -> Iterator[str]:
-    """Full ids of sessions that a payload names which nobody can read, because its end is missing."""
+    """Full ids of sessions in a payload that can't be parsed because its end is missing."""
     for found in _ID_IN.finditer(payload):
         try:
             yield session_id(agent, json.loads(found[1], strict=False))
@@ -482,7 +472,7 @@ def _reason(payload: Mapping[str, Any]) -> str:
 
 
 def _is_path(found: str) -> bool:
-    """Absolute: what it is relative to, only the agent knows."""
+    """Absolute paths only: just the agent knows what another one is relative to."""
     return found.startswith("/") and found.isprintable()
 
 

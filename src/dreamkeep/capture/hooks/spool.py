@@ -1,4 +1,4 @@
-"""The spool: hook calls that are durable and not journaled yet. What the names mean; looks, and changes nothing.
+"""The spool: hook calls that are durable but not journaled yet. This module reads its names and files, and changes nothing.
 
     spool/<time>-<pid>-<chance>~<agent>~<event>.hook    one call's stdin, verbatim, whole (hook.py writes them)
     spool/.<…>.tmp                                       being written, or left by a hook that was killed
@@ -6,7 +6,7 @@
                                                          is a hash of its id; "keep" for calls of none: the keep's own journal
     spool/problems                                       what hooks could not keep, a line each
 
-Time is the order here because processes that know nothing of each other have no other one; it decides nothing else.
+Calls are ordered by time, because hooks know nothing of each other. Nothing else depends on the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPOOL = "spool"
 PROBLEMS = "problems"
 _BATCH = "batch-"
 _NAME = re.compile(r"(\d{20})-\d{1,20}-[0-9a-f]{16}~([A-Za-z0-9._-]{0,64})~([A-Za-z0-9._-]{0,64})\.hook")
-#: A hook gives up reading after two seconds of silence: what is so old is not being written any more.
+#: A hook stops reading after a few seconds of silence, so a file this old is not being written any more.
 _LEFT_AFTER_NS = 3600 * 10**9
 _PROBLEMS_SHOWN = 20
 _LONGEST_PROBLEM = 600
@@ -41,7 +41,7 @@ class SpooledCall(NamedTuple):
 
 
 def entry(name: str) -> SpooledCall | None:
-    """What a file's name says; None for everything that is no finished call."""
+    """Parses a file's name; None if it is no finished call."""
     found = _NAME.fullmatch(name)
     if not found:
         return None
@@ -67,12 +67,12 @@ def whose(batch: str) -> str:
 
 
 def whose_is(session: str) -> str:
-    """So that a batch tells whose it is even when it can't be read."""
+    """Names a session in a batch's name, which so tells its session even when its calls can't be read."""
     return digest(session) if session else "keep"
 
 
 def left_over(names: Iterable[str], now: int) -> list[str]:
-    """Files of hooks that were killed while they wrote."""
+    """Files of hooks that were killed while writing."""
     return [n for n in sorted(names) if (made := _finished(n)) and now - int(made[:20]) > _LEFT_AFTER_NS]
 
 
@@ -103,13 +103,13 @@ def waiting(host: Host, root: str) -> int:
 
 
 def counts(host: Host, root: str) -> tuple[int, int]:
-    """How many calls or batches wait; and how many of them are batches, with which an earlier drainer did not get through."""
+    """How many calls or batches wait; and how many of these are batches, which an earlier drainer did not finish."""
     return waiting(host, root), sum(map(is_batch, names(host, root)))
 
 
 def problems(host: Host, root: str, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """By file: what hooks of this keep could not keep, a line each, the newest of each file. Hooks that can't write into their
-    keep share a file in the temp folder, so lines of other keeps are left out. Files that can't be read are passed over."""
+    """File → the newest problems that hooks of this keep noted there, a line each. Hooks that can't write into their keep share a
+    file in the temp folder, so lines about other keeps are left out. Unreadable files are skipped."""
     temp = environment.get("XDG_RUNTIME_DIR") or environment.get("TMPDIR") or "/tmp"
     paths = [f"{root}/{SPOOL}/{PROBLEMS}"]
     try:
@@ -129,7 +129,7 @@ def is_in(root: str, path: str) -> bool:
 def _lines(host: Host, path: str) -> list[str]:
     try:
         found = host.stat(path)
-        # A pipe that somebody put there has no size, and would keep us waiting.
+        # A pipe has no size, and reading it would block.
         if found is None or found.is_folder or not 0 < found.size <= _LARGEST_PROBLEMS:
             return []
         text = read_file(host, path).decode("utf-8", "replace")
@@ -139,16 +139,16 @@ def _lines(host: Host, path: str) -> list[str]:
 
 
 def hook_command(python: str, hook: str, agent: str, event: str, keep: str) -> str:
-    """The command as an agent's settings have it, for a shell or for who only splits words.
+    """The command for an agent's settings, for a shell or for agents that only split words.
 
-    `|| :` because a Python that does not find its file exits with 2, and 2 tells an agent to stop what it was doing: an
-    uninstalled dreamkeep must not. Who runs it without a shell passes two words more, which the hook ignores.
+    `|| :` because a Python that doesn't find its file exits with 2, which tells an agent to stop its work: an uninstalled
+    dreamkeep must not do that. An agent that uses no shell passes these two words on, and the hook ignores them.
     """
     return f"{shlex.join([python, '-I', '-S', hook, agent, event, keep])} || :"
 
 
 def journaled(body: Mapping[str, Any]) -> set[str]:
-    """The calls that a frame of hooks has, by their names in the spool. Anybody may have written it: what is none has none."""
+    """The calls in a frame of hooks, by their names in the spool; none if the frame is invalid."""
     calls = body.get("calls")
     found = [one.get("spool") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
     return {one for one in found if isinstance(one, str)}

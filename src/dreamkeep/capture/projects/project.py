@@ -1,6 +1,6 @@
-"""Which project a folder belongs to: its git remote, normalised; else this machine and the root folder.
+"""Finds the project of a folder: its git remote, normalised; else this machine and the root folder.
 
-Found when a session is captured, and journaled with it, so that everything derived later stays a pure fold.
+It is found when a session is captured and journaled with it, so that everything derived later is a pure fold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def project_of(host: Host, cwd: str, machine: str) -> str:
 
 
 def repository_of(host: Host, cwd: str) -> str | None:
-    """The root folder of the repository that holds it, of a worktree that of all of them; None where there is none."""
+    """The root folder of its repository (for a worktree, of the main one); None if there is none."""
     root, _ = _repository(host, os.path.abspath(cwd))
     return root if host.stat(f"{root.rstrip('/')}/.git") is not None else None
 
@@ -37,26 +37,26 @@ def is_gone(host: Host, folder: str) -> bool:
     try:
         found = host.stat(folder)
     except OSError:
-        return False  # not to be looked at, which is not gone
+        return False  # unreadable, but not gone
     return found is None or not found.is_folder
 
 
 def _repository(host: Host, cwd: str) -> tuple[str, str]:
-    """The root folder and git's config text ("" when there is no repository). A folder that is gone may have been a repository
-    itself: then one that fills a whole home does not count."""
+    """The root folder and git's config text ("" without a repository). A folder that is gone may have been a repository itself:
+    then a repository that covers a whole home does not count."""
     at, home = cwd, os.path.expanduser("~")
     while True:
         git = f"{at.rstrip('/')}/.git"
         try:
             found = host.stat(git)
         except OSError:
-            found = None  # a folder that we may not look into, or no name that could be one: what is above it may tell
+            found = None  # unreadable, or no valid path: a folder above it may tell
         if found is not None and not (at != cwd and is_home(at, home) and is_gone(host, cwd)):
             try:
                 root, folder = (at, git) if found.is_folder else _worktree(host, at, git)
                 return root, read_text(host, f"{folder}/config")
             except OSError:
-                return at, ""  # somebody else's repository that we may not read: still a root
+                return at, ""  # a repository that we may not read is still a root
         above = os.path.dirname(at)
         if above == at:
             return cwd, ""

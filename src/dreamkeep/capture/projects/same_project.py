@@ -1,12 +1,12 @@
-"""Which projects are one: what is certain is corrected, what is likely is offered. Pure, but for what `Disk` says.
+"""Finds projects that are the same: certain cases are corrected, likely ones are offered. Pure, except for `Disk`.
 
 A session that is read after its folder is gone gets that folder as its project (`machine:/folder`). It belongs to a repository if
 
     the form of the path says so, or git's own list of worktrees                       (worktrees.py)
-    a folder above it is a repository of other sessions, and both were on the same branch, which is no usual one
+    a folder above it is a repository of other sessions, and both were on the same branch, which is no common one
 
 Everything else is a question for the user: the same remote in the session's own output, the name of a tool's worktree, the same
-branch in two folders. A home, or a folder above one, never decides anything.
+branch in two folders. A home folder, or a folder above one, is never used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dreamkeep.session.folders import LINK, PUSH, REMOTE, WORKTREE, SessionPlace
 
 _FOLDER = re.compile(r"([^:/]*):(/.*)", re.DOTALL)
 #: Branches that any repository may be on.
-_USUAL = frozenset(("", "HEAD", "main", "master", "develop", "development", "dev", "trunk", "staging", "release", "next"))
-_SEEN = {
+_COMMON = frozenset(("", "HEAD", "main", "master", "develop", "development", "dev", "trunk", "staging", "release", "next"))
+_REASONS = {
     REMOTE: "its git remote is {}",
     PUSH: "git pushed to or fetched from {}",
     LINK: "its commands printed links to {}",
@@ -53,13 +53,13 @@ class ProjectTarget(NamedTuple):
 
 
 def folder_in(project: str) -> tuple[str, str] | None:
-    """(machine, folder) of a project that is named for its folder."""
+    """(machine, folder) of a project that is named after its folder."""
     found = _FOLDER.fullmatch(project)
     return (found[1], found[2]) if found else None
 
 
 class KnownFolders:
-    """All sessions' folders, by what is asked of them."""
+    """Indexes of all sessions' folders."""
 
     def __init__(self, places: Iterable[SessionPlace], home: str) -> None:
         self.home = home
@@ -78,7 +78,7 @@ class KnownFolders:
                 self.branches[folder].add(branch)
 
     def is_repository(self, folder: str) -> bool:
-        """Whether sessions say so: they saw a branch there, or the project is named for a remote."""
+        """Whether sessions saw a branch there, or the project is named after a remote."""
         named = any(folder_in(project) is None for project in self.projects.get(folder, ()))
         return not is_home(folder, self.home) and (named or any(self.branches.get(folder, ())))
 
@@ -94,7 +94,7 @@ class KnownFolders:
         return ""
 
     def project_at(self, machine: str, folder: str) -> str | None:
-        """The project of that folder; None where there are several."""
+        """The project of that folder; None if there are several."""
         name = f"{machine}:{folder}"
         found = self.projects[folder] if folder in self.projects else Counter[str]()
         others = [one for one in found if folder_in(one) is None]
@@ -103,7 +103,7 @@ class KnownFolders:
         return others[0] if len(others) == 1 else None
 
     def holds_repositories(self, folder: str) -> bool:
-        """Whether a folder of which no session tells has other repositories below it, so that it may be none itself."""
+        """Whether a folder without sessions has other repositories below it, so that it may be none itself."""
         return not self.has(folder) and any(
             is_within(path, folder) and not any(form.repository == folder for form in forms(path))
             for path, projects in self.projects.items()
@@ -112,7 +112,7 @@ class KnownFolders:
 
 
 def _normal(place: SessionPlace) -> SessionPlace:
-    """With folders as projects name them: no slash at the end, no `..`."""
+    """With normal paths, as projects have them: no slash at the end, no `..`."""
     folders = tuple((os.path.normpath(folder), branch, seq) for folder, branch, seq in place.folders)
     return place._replace(cwd=os.path.normpath(place.cwd) if place.cwd else "", folders=folders)
 
@@ -123,7 +123,7 @@ def _normal(place: SessionPlace) -> SessionPlace:
 def corrections(
     places: Sequence[SessionPlace], disk: Disk, *, machine: str, home: str, called: Callable[[str], str], settled: Collection[str]
 ) -> list[Correction]:
-    """`called`: what a project is called now. `settled`: projects that somebody named, merged or kept apart by hand."""
+    """`called`: the present name of a project. `settled`: projects that the user named, merged or kept apart."""
     known = KnownFolders(places, home)
     found = []
     for project in sorted(known.sessions):
@@ -139,7 +139,7 @@ def corrections(
 
 
 def _mixed(known: KnownFolders, found: Iterable[Correction]) -> set[str]:
-    """Projects that would get sessions of different remotes: so the form of a path did not mean what it usually does."""
+    """Projects that would get sessions with different remotes: there the form of a path misleads."""
     remotes: dict[str, set[str]] = defaultdict(set)
     for one in found:
         for project in (one.was, one.now):
@@ -191,7 +191,7 @@ def _by_list(known: KnownFolders, disk: Disk, path: str) -> ProjectTarget | None
 def _by_branch(known: KnownFolders, folder: tuple[str, str]) -> ProjectTarget | None:
     machine, path = folder
     above = known.repository_above(path)
-    same = (known.branches.get(above, set()) & known.branches.get(path, set())) - _USUAL
+    same = (known.branches.get(above, set()) & known.branches.get(path, set())) - _COMMON
     project = known.project_at(machine, above) if same else None
     if not project:
         return None
@@ -204,12 +204,12 @@ def _by_branch(known: KnownFolders, folder: tuple[str, str]) -> ProjectTarget | 
 def offers(
     places: Sequence[SessionPlace], *, home: str, called: Callable[[str], str], apart: Collection[tuple[str, str]]
 ) -> list[Offer]:
-    """One for each project that may be the same as another one. `apart`: pairs that are known to be two."""
+    """An offer for each project that may be the same as another. `apart`: pairs that are known to differ."""
     known = KnownFolders(places, home)
     found: dict[str, Offer] = {}
     for offer in (
         *_same_remote(known, called),
-        *_git_said(known),
+        *_git_worktrees(known),
         *_same_folder(known),
         *_same_branch(known),
         *_same_name(known),
@@ -224,14 +224,14 @@ def offers(
 
 
 def _folder_projects(known: KnownFolders) -> Iterator[tuple[str, str, str]]:
-    """(project, machine, folder) of those that are named for their folder."""
+    """(project, machine, folder) of the projects named after their folder."""
     for project in sorted(known.sessions):
         if folder := folder_in(project):
             yield project, *folder
 
 
-def _first(known: KnownFolders, project: str, path: str) -> tuple[str, str]:
-    """(session, seq) where the folder was first told."""
+def _first_seen(known: KnownFolders, project: str, path: str) -> tuple[str, str]:
+    """(session, seq) where the folder occurs first."""
     found = ((place.session, seq) for place in known.of_project[project] for folder, _, seq in place.folders if folder == path)
     return next(found, (known.of_project[project][0].session, ""))
 
@@ -241,8 +241,8 @@ def _larger(known: KnownFolders, projects: Iterable[str]) -> str:
 
 
 def _remote_of(places: Iterable[SessionPlace]) -> tuple[str, str, SessionPlace, str] | None:
-    """(remote, how, where it was seen) that its sessions agree on; None where they don't."""
-    for how in _SEEN:
+    """(remote, how it was seen, place, seq) that its sessions agree on; None if they don't."""
+    for how in _REASONS:
         seen = [(what, place, seq) for place in places for what, by, seq in place.remotes if by == how]
         if len({what for what, _, _ in seen}) == 1:
             what, place, seq = seen[0]
@@ -262,10 +262,10 @@ def _same_remote(known: KnownFolders, called: Callable[[str], str]) -> Iterator[
         named = called(remote)
         into = named if named in known.sessions else _larger(known, [project for project, *_ in seen])
         for project, how, place, seq in seen:
-            yield Offer(project, into, _SEEN[how].format(remote), place.session, seq)
+            yield Offer(project, into, _REASONS[how].format(remote), place.session, seq)
 
 
-def _git_said(known: KnownFolders) -> Iterator[Offer]:
+def _git_worktrees(known: KnownFolders) -> Iterator[Offer]:
     for project, machine, _ in _folder_projects(known):
         for place in known.of_project[project]:
             for repository, how, seq in place.remotes:
@@ -278,24 +278,24 @@ def _same_folder(known: KnownFolders) -> Iterator[Offer]:
     for project, _, path in _folder_projects(known):
         others = [one for one in known.projects.get(path, ()) if folder_in(one) is None]
         if len(others) == 1:
-            yield Offer(project, others[0], f"sessions in {path} belong to both", *_first(known, project, path))
+            yield Offer(project, others[0], f"sessions in {path} belong to both", *_first_seen(known, project, path))
 
 
 def _same_branch(known: KnownFolders) -> Iterator[Offer]:
-    """A session that was in both folders, or one folder below the other, with a branch there."""
+    """One folder is inside the other's repository, or a session was in both on the same branch."""
     for project, machine, path in _folder_projects(known):
         if is_home(path, known.home):
             continue
         above = known.repository_above(path)
         if above and any(known.branches.get(path, ())) and (into := known.project_at(machine, above)):
-            yield Offer(project, into, f"{path} is inside the repository {above}", *_first(known, project, path))
+            yield Offer(project, into, f"{path} is inside the repository {above}", *_first_seen(known, project, path))
         for place in known.places:
             yield from _same_branch_in(known, place, project, machine, path)
 
 
 def _same_branch_in(known: KnownFolders, place: SessionPlace, project: str, machine: str, path: str) -> Iterator[Offer]:
-    """Of one session."""
-    here = {branch for folder, branch, _ in place.folders if folder == path} - _USUAL
+    """The same, for one session."""
+    here = {branch for folder, branch, _ in place.folders if folder == path} - _COMMON
     for folder, branch, seq in place.folders:
         into = known.project_at(machine, folder) if branch in here and folder != path else None
         if into and place.project in (project, into):
@@ -304,7 +304,7 @@ def _same_branch_in(known: KnownFolders, place: SessionPlace, project: str, mach
 
 
 def _same_name(known: KnownFolders) -> Iterator[Offer]:
-    """Tools that keep worktrees elsewhere name them for the repository's folder."""
+    """Tools that keep worktrees elsewhere name them after the repository's folder."""
     named: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     for project, machine, path in _folder_projects(known):
         if found := repository_name(path):
@@ -315,4 +315,4 @@ def _same_name(known: KnownFolders) -> Iterator[Offer]:
         into = owners.pop() if len(owners) == 1 else None if owners else _larger(known, [project for project, _ in projects])
         for project, path in projects if into else ():
             why = f"its folder is a tool's worktree of a repository named {name}"
-            yield Offer(project, into or "", why, *_first(known, project, path))
+            yield Offer(project, into or "", why, *_first_seen(known, project, path))

@@ -1,11 +1,11 @@
-"""Which repository a worktree belongs to when its folder is gone: by the form of its path, or by git's own list of worktrees.
+"""Finds the repository of a worktree whose folder is gone: by the form of its path, or by git's own list of worktrees.
 
     sure      <repo>/.worktrees/…          <repo>/.claude/worktrees/…   <repo>/.gemini/worktrees/…
               <repo>/.git/worktrees/…      <repo>.worktrees/…
     only if <repo> is known to be one      <repo>/worktrees/…   <repo>-worktrees/…   <repo>/.conductor/…
     only the repository's folder name      ~/.cursor/worktrees/NAME/…   ~/.codex/worktrees/ID/NAME   ~/conductor/workspaces/NAME/…
 
-A form that only tells the name decides nothing: two repositories may have folders of the same name.
+A form that only tells the name is not enough: two repositories may have folders of the same name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def repository_name(path: str) -> tuple[str, str] | None:
 
 
 class Disk:
-    """What the disk of this machine says of folders."""
+    """Folders on the disk of this machine."""
 
     def __init__(self, host: Host, machine: str) -> None:
         self._host = host
@@ -74,11 +74,11 @@ class Disk:
         return project_of(self._host, repository, self._machine) if found else None
 
     def worktrees(self, folders: Iterable[str]) -> dict[str, str]:
-        """Worktrees that git has noted, also those that are gone, with the repositories of these folders that they are of."""
+        """Worktree → repository, for the repositories of these folders, as git lists them; also worktrees that are gone."""
         if self._listed is None:
             self._listed = {}
             for root in dict.fromkeys(map(self._root, folders)):
-                self._listed.update(dict.fromkeys(_noted(self._host, f"{root}/.git/worktrees"), root) if root else {})
+                self._listed.update(dict.fromkeys(_listed_worktrees(self._host, f"{root}/.git/worktrees"), root) if root else {})
         return self._listed
 
     def _root(self, folder: str) -> str:
@@ -88,7 +88,7 @@ class Disk:
             return ""
 
 
-def _noted(host: Host, folder: str) -> Iterator[str]:
+def _listed_worktrees(host: Host, folder: str) -> Iterator[str]:
     try:
         names = sorted(host.names(folder))
     except OSError:

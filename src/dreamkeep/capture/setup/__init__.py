@@ -1,12 +1,12 @@
-"""`init` and `init --uninstall`: hooks and the MCP server for the agents found, into their own settings files, and out again.
+"""`init` and `init --uninstall`: add hooks and the MCP server to agents' settings files, and remove them.
 
     offer.py    what an agent's `setup.py` offers: its events, files and edits
-    program.py  what is started, and how it is known again
+    program.py  the commands to start, and how to recognise them
     plan.py     bytes of a file → bytes with or without ours
     jsonedit.py, tomledit.py, yamledit.py, text.py               edits that keep every other byte
-    apply.py    backup, all-or-nothing write, the way back       check.py    what `doctor` says about it
+    apply.py    backup, all-or-nothing write, undo               check.py    what `doctor` reports
 
-Nothing is trusted on the user's behalf: some agents ask him about new hooks, and the report says so.
+Some agents ask the user about new hooks. That is left to the user, and the report says so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def init(
     chosen = [agent for agent in chosen if agent not in plugins]
     targets = [t for agent in chosen for t in setup_of(agent).targets(host, places[agent], program, mcp=mcp or uninstall)]
     if uninstall:
-        # Where two agents share a file by a link, the original of the one that came first is the older.
+        # If two agents share a file by a link, the one set up first has the older original.
         targets.reverse()
     hooks = {agent: place.hooks for agent, place in places.items()}
     changes = _all(FileChanger(host, keep, dry=True), targets, hooks, uninstall)
@@ -75,11 +75,11 @@ def _all(hand: FileChanger, targets: Sequence[SetupTarget], hooks: Mapping[str, 
 
 
 def _with_next_step(change: Change, uninstall: bool) -> Change:
-    """Of a file with hooks: what the user has to do himself."""
+    """For a file with hooks: what the user must do."""
     step = ""
     if change.action in ("install", "update"):
         step = setup_of(change.agent).NEXT
     elif uninstall and change.backup:
-        # Others had written to the file, so their hooks may have moved up.
+        # Others have written to the file, so their hooks may have moved up.
         step = setup_of(change.agent).NEXT_AFTER_REMOVAL
     return change._replace(reason="; ".join(filter(None, (change.reason, step)))) if step else change

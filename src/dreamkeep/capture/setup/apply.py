@@ -1,11 +1,11 @@
-"""Carries a plan out: read, edit, keep a copy, write all or nothing; and remembers what is needed to take it back.
+"""Changes settings files: reads, edits, backs up, writes all or nothing, and remembers what is needed to undo it.
 
-    state/init/<agent>-<name>-<hash of its path>.json     what we made of a file (a `Memory`), written before the file is
+    state/init/<agent>-<name>-<hash of its path>.json     what we made of a file (a `FileHistory`), written before the file
     state/init/<agent>-<name>-<hash of its bytes>.bak     a file as it was before we touched it
 
-While a file is exactly as we left it, taking ours away means putting the old bytes back. When somebody else has written to it
-since, only our entries go. A crash between any two steps leaves the file as it was or as it was meant to be, and a memory that is
-right about both: bytes that it does not know are nobody's but the user's.
+While a file is exactly as we left it, undoing restores the old bytes. If somebody else has written to it since, only our entries
+go. A crash between any two steps leaves the file either old or new, and a history that is right about both: bytes that it does
+not know are the user's.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_
 
 FOLDER = "state/init"
 _LARGEST = 64 << 20
-#: How often somebody may change the file while we look at it before we leave it to him.
+#: How often the file may change while we read it before we give up.
 _TRIES = 5
-#: What a file is called until it is whole. One that is found later was left by a crash.
+#: Marks the name of an unfinished file. One that is found later was left by a crash.
 _TEMP = ".dreamkeep-tmp-"
-#: Bytes that we wrote and that lead back to the same original.
+#: How many versions that we wrote are remembered for one original.
 _REMEMBERED = 16
 
 
 class Change(NamedTuple):
-    """What was done with a file, or would be.
+    """What was, or would be, done with a file.
 
     `action`: install, update, unchanged, remove; skipped (with `reason`), refused or failed (with `problem`).
     """
@@ -48,10 +48,8 @@ class Change(NamedTuple):
 
 
 class FileHistory(NamedTuple):
-    """`original`: the hash of the bytes before us, "" when they can't be told; `wrote`: hashes of what we made of them.
-
-    `created`: there was no file. `folders`: those that were made for it, outermost first. `made`: see `Edited`.
-    """
+    """`original`: the hash of the bytes before our first edit, "" if unknown. `wrote`: hashes of what we wrote. `created`: there
+    was no file. `folders`: those made for it, outermost first. `made`: see `EditResult`."""
 
     original: str = ""
     wrote: tuple[str, ...] = ()
@@ -71,7 +69,7 @@ class _Moved(Exception):
 
 
 class FileChanger:
-    """Works on one keep's account; `dry`: only says what it would do."""
+    """Changes files for one keep. `dry`: only tells what it would do."""
 
     def __init__(self, host: Host, keep: str, *, dry: bool) -> None:
         self._host = host
@@ -85,7 +83,7 @@ class FileChanger:
         return self._guarded(target, self._remove)
 
     def _guarded(self, target: SetupTarget, act: Callable[[SetupTarget], Change]) -> Change:
-        """One bad file is its own problem, not the next one's."""
+        """A bad file must not stop the others."""
         for _ in range(_TRIES):
             try:
                 if not self._dry:
@@ -106,7 +104,7 @@ class FileChanger:
         data = self._read(path)
         edited = target.edit.install(data)
         if edited.data == (data or b""):
-            # With nothing of ours in it, somebody else's entry is in our place.
+            # If nothing of ours is in it, another program's entry has our name.
             return Change(target.agent, target.file, "skipped" if edited.fresh else "unchanged", edited.note)
         action = "install" if edited.fresh else "update"
         if self._dry:
@@ -140,7 +138,7 @@ class FileChanger:
         return Change(target.agent, target.file, "remove", backup=backup)
 
     def _before_us(self, target: SetupTarget, data: bytes, memory: FileHistory | None) -> bytes | None:
-        """The file without us; None when it would not be there."""
+        """The file without our entries; None if it must go."""
         if memory is not None and _hash(data) in memory.wrote:
             if memory.created:
                 return None
@@ -149,13 +147,13 @@ class FileChanger:
                 return original
         edited = target.edit.remove(data, memory.made if memory else None)
         created = memory.created if memory else False
-        # A file that is ours alone goes with us; one that the user had stays, however empty.
+        # A file that only we wrote goes; one that the user had stays, even if it is empty.
         return None if edited.data != data and edited.empty and (created or not edited.data) else edited.data
 
     # -- memory
 
     def _next_memory(self, target: SetupTarget, path: str, data: bytes | None, edited: EditResult) -> FileHistory | None:
-        """None: nothing is known that would be of use."""
+        """None if nothing useful is known."""
         new = _hash(edited.data)
         old = self._memory(target, path)
         if data is None:
@@ -164,7 +162,7 @@ class FileChanger:
             return FileHistory(_hash(data), (new,), made=edited.made)
         if old is not None and _hash(data) in old.wrote:
             return old._replace(wrote=(*old.wrote[-_REMEMBERED:], new), made=(*old.made, *edited.made))
-        # Ours were there, and something else has changed since: what was before nobody knows, only who made what.
+        # Our entries were there, and the file was changed since: the original is unknown, but not what we made.
         return old._replace(original="", wrote=(), made=(*old.made, *edited.made)) if old else None
 
     def _name(self, target: SetupTarget, mark: str, ending: str) -> str:
@@ -184,7 +182,7 @@ class FileChanger:
                 tuple(map(str, found["made"])),
             )
         except (ValueError, KeyError, TypeError):
-            return None  # then only our entries are taken away
+            return None  # then only our entries are removed
 
     def _remember(self, target: SetupTarget, path: str, memory: FileHistory | None) -> None:
         if memory is None:
@@ -247,7 +245,7 @@ class FileChanger:
                 self._host.remove(f"{folder}/{left}")
 
     def _write(self, path: str, before: bytes | None, after: bytes) -> None:
-        """All or nothing, and only onto what we have read."""
+        """All or nothing, and only if the file is still as we read it."""
         temp = f"{path}{_TEMP}{self._host.random(8).hex()}"
         write_new(self._host, temp, [after])
         try:
@@ -276,7 +274,7 @@ class FileChanger:
         self._host.sync_folder(os.path.dirname(path))
 
     def _expect(self, path: str, before: bytes) -> None:
-        """The moment between this look and the rename is all that is left to a program that writes without a lock."""
+        """A program that writes without a lock could still come between this check and the rename; that can't be avoided."""
         if self._host.stat(path) is None or read_file(self._host, path) != before:
             raise _Moved
 

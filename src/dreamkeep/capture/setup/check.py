@@ -1,4 +1,4 @@
-"""What `doctor` says about the hooks: are they there, do the files they name exist, will the agent run them?"""
+"""What `doctor` reports about hooks: are they installed, do their files exist, will the agent run them?"""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import UnreadableFile, bytes_at, text_of
 from dreamkeep.host import Host
 
-#: An older agent may not know it.
+#: Events that an older agent may not have.
 _MAY_BE_MISSING = ("PostCompact",)
 
 Check = dict[str, Any]
 
 
 def examine(host: Host, home: str, environment: Mapping[str, str], *, hook: str = "", keep: str = "") -> list[Check]:
-    """One entry a finding, as doctor has them: `{check, ok, what, next}`. `keep`: the one that hooks should write to, if any."""
+    """One entry for each finding: `{check, ok, what, next}`. `keep`: the keep that hooks should write to, if any."""
     checks: list[Check] = []
     for agent in agents():
         where = setup_of(agent).place(home, environment)
@@ -31,7 +31,7 @@ def examine(host: Host, home: str, environment: Mapping[str, str], *, hook: str 
 
 
 def _guarded(host: Host, agent: str, where: AgentPlace, environment: Mapping[str, str], program: Program) -> list[Check]:
-    """An agent whose settings can't be read is a finding, not the end of the others."""
+    """Unreadable settings of one agent are a finding, and must not stop the others."""
     try:
         return list(_agent(host, agent, where, environment, program))
     except UnreadableFile as problem:
@@ -74,7 +74,7 @@ def _on_path(host: Host, name: str, path: str) -> bool:
 
 
 def _server(host: Host, agent: str, target: SetupTarget, again: str) -> Iterator[Check]:
-    """The MCP server, where we put it: does what it starts exist?"""
+    """Whether the program that our MCP server entry starts exists."""
     try:
         servers = _servers(target, bytes_at(host, target.file) or b"")
     except UnreadableFile as problem:
@@ -99,8 +99,9 @@ def _installed(
     missing = [event for event in setup.EVENTS if event not in there and event not in _MAY_BE_MISSING]
     if missing:
         yield _entry(agent, False, f"hooks are missing for {', '.join(missing)}", again)
-    words = {word for command in there.values() for word in _files_in(command)}
-    gone = sorted(word for word in words if host.stat(word) is None)
+    # The interpreter and the hook.
+    words = {word for command in there.values() for word in (command[0], command[_hook_at(command)])}
+    gone = sorted(word for word in words if os.path.isabs(word) and host.stat(word) is None)
     for word in gone:
         yield _entry(agent, False, f"hooks start {word}, which no longer exists", again)
     keeps = sorted({keep for command in there.values() for keep in command[_hook_at(command) + 3 :][:1]} - {program.keep})
@@ -110,18 +111,13 @@ def _installed(
         yield _entry(agent, True, f"{len(there)} hooks in {hooks.file}")
 
 
-def _files_in(command: Sequence[str]) -> list[str]:
-    """The interpreter and the hook: what must be there."""
-    return [word for word in (command[0], command[_hook_at(command)]) if os.path.isabs(word)]
-
-
 def _hook_at(command: Sequence[str]) -> int:
-    """Behind it come the agent, the event and the keep."""
+    """The position of the hook. After it come the agent, the event and the keep."""
     return next((n for n, word in enumerate(command) if word.endswith("hook.py")), 0)
 
 
 def _switches(agent: str, hooks: SetupTarget, data: bytes | None) -> Iterator[Check]:
-    """Switches of the agent's own that keep it from running hooks."""
+    """The agent's own settings that stop it from running hooks."""
     if not isinstance(hooks.edit, Json):
         return
     settings = jsonedit.members_of(data)

@@ -1,6 +1,6 @@
-"""What `setup.py` of an agent's folder offers, and what several of them need. Looks, but does not touch.
+"""What `setup.py` of an agent's folder offers, and what several of them need. Reads only.
 
-The module lies above this layer, and is loaded by the agent's name.
+Those modules lie above this layer, and are loaded by the agent's name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.host import Host
 
-#: So long an agent may wait for a hook, if it is to say how long.
+#: How long an agent may wait for a hook, if its settings tell.
 SECONDS = 10
-#: What our plugin is called, wherever an agent lists it.
+#: The name of our plugin in agents' lists.
 PLUGIN = "dreamkeep"
 
 
@@ -32,7 +32,7 @@ class AgentPlace(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something that keeps hooks from working, or sessions from lasting, and what to do."""
+    """Something that stops hooks from working or deletes sessions, and what to do about it."""
 
     what: str
     step: str
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 class Setup(Protocol):
     #: The events that hooks are wanted for, as the agent calls them.
     EVENTS: Sequence[str]
-    #: What the user has to do himself once hooks are installed; and once others' hooks may have moved up. "" for nothing.
+    #: What the user must do after hooks were installed; and after removal, if other hooks may have moved up. "" for nothing.
     NEXT: str
     NEXT_AFTER_REMOVAL: str
 
@@ -52,10 +52,10 @@ class Setup(Protocol):
         """Which files get which edit; the one with the hooks first. `mcp`: also the MCP server."""
 
     def has_plugin(self, host: Host, where: AgentPlace) -> bool:
-        """Whether it has our plugin (plugins/ of the repository), which does the same: both would keep everything twice."""
+        """Whether our plugin (plugins/ of the repository) is installed. With both, everything would be recorded twice."""
 
     def check(self, host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
-        """What else `doctor` should say of it. `hooks`: the bytes of that file; `installed`: our hooks are in it."""
+        """What else `doctor` should report. `hooks`: the bytes of that file. `installed`: our hooks are in it."""
 
 
 def agents() -> tuple[str, ...]:
@@ -76,12 +76,12 @@ def is_found(host: Host, where: AgentPlace) -> bool:
             if host.stat(sign) is not None:
                 return True
         except OSError:
-            return True  # something is there; what is wrong with it is told when it is opened
+            return True  # it exists; opening it will report the problem
     return False
 
 
 def is_plugged(host: Host, setup: Setup, where: AgentPlace) -> bool:
-    """What can't be read tells nothing: whoever edits that file says what is wrong with it."""
+    """An unreadable file counts as no: editing it reports the problem."""
     try:
         return setup.has_plugin(host, where)
     except (OSError, UnreadableFile):
@@ -92,7 +92,7 @@ def is_plugged(host: Host, setup: Setup, where: AgentPlace) -> bool:
 
 
 def first_there(host: Host, names: Sequence[str]) -> str:
-    """The first that is there, else the last: the one to make."""
+    """The first that exists, else the last: the one to create."""
     for name in names[:-1]:
         try:
             if host.stat(name) is not None:
@@ -103,7 +103,7 @@ def first_there(host: Host, names: Sequence[str]) -> str:
 
 
 def handler(agent: str, event: str, program: Program, timeout: int) -> dict[str, Any]:
-    """One hook in the form that Claude Code had first, and others took over."""
+    """One hook, in the form that Claude Code introduced and others adopted."""
     return {"type": "command", "command": program.hook_command(agent, event), "timeout": timeout}
 
 
@@ -125,6 +125,6 @@ def json_hooks(
 
 
 def ours_in(plugins: Any) -> list[Any]:
-    """Of an agent's list `name@marketplace` → settings: the settings of our plugin."""
+    """The settings of our plugin in an agent's list `name@marketplace` → settings."""
     found = plugins.items() if isinstance(plugins, dict) else ()
     return [value for name, value in found if isinstance(name, str) and name.partition("@")[0] == PLUGIN]

@@ -1,7 +1,7 @@
-"""Which file gets which edit: bytes in, bytes out. Pure, so that every shape of file is tried without a disk.
+"""Edits of settings files: bytes in, bytes out. Pure, so that tests need no disk.
 
-An edit knows our entries among others' and either brings them up to date in place, adds what is missing at the end (Codex trusts
-hooks by their position: nobody else's may move), or takes them away with what was made for them.
+An edit recognises our entries among others. It updates them in place, adds missing ones at the end (Codex trusts hooks by their
+position, so no other hook may move), or removes them together with the containers made for them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dreamkeep.capture.setup.text import UnreadableFile, text_of
 
 
 class EditResult(NamedTuple):
-    """`data`: what the file is to hold. `made`: which containers were not there before, as dotted names.
+    """`data`: the new content of the file. `made`: containers that were not there before, as dotted names.
 
-    `fresh`: nothing of ours was there. `empty`: nothing of anybody is left. `note`: what the user should know.
+    `fresh`: nothing of ours was there. `empty`: nothing at all is left. `note`: what the user should know.
     """
 
     data: bytes
@@ -31,23 +31,23 @@ class EditResult(NamedTuple):
 
 class FileEdit(Protocol):
     def install(self, data: bytes | None) -> EditResult:
-        """`data` None: there is no file. Raises Unreadable when it can't be done without a doubt."""
+        """`data` None: there is no file. Raises UnreadableFile if the edit isn't certain to be right."""
 
     def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
-        """`made`: what install made here, None when nobody knows any more: then what is empty goes, too."""
+        """`made`: what install made here; None if that is not known any more: then empty containers go, too."""
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
-        """Our hooks that are there: event → the words of its command."""
+        """Our hooks in the file: event → the words of its command."""
 
     def by_hand(self) -> str:
-        """What the user may put in himself where it is not done for him; "" where the file must be mended first."""
+        """What the user may add by hand if the edit is refused; "" if the file must be corrected first."""
 
 
 # -- JSON
 
 
 class Switch(NamedTuple):
-    """A setting of the agent's own that keeps it from running hooks. `mend`: what to do about it; the file's name follows."""
+    """An agent's setting that stops it from running hooks. `mend`: what to do about it; the file's name follows."""
 
     path: Sequence[str]
     off: bool
@@ -62,7 +62,7 @@ class Switch(NamedTuple):
 
 
 class Json(NamedTuple):
-    """`hooks`: event → handler, None to leave hooks alone; `holder`: the key under which MCP servers are."""
+    """`hooks`: event → handler; None to leave hooks alone. `holder`: the key of the MCP servers."""
 
     agent: str
     hook: str
@@ -70,7 +70,7 @@ class Json(NamedTuple):
     hooks: Mapping[str, Mapping[str, Any]] | None = None
     holder: str = ""
     server: Mapping[str, Any] | None = None
-    #: Said when the file holds comments.
+    #: The note for a file with comments.
     comment_note: str = ""
     switches: Sequence[Switch] = ()
 
@@ -145,7 +145,7 @@ class Json(NamedTuple):
     def _install_server(self, text: str, there: Any, server: Mapping[str, Any]) -> str:
         if there is None:
             return jsonedit.put(text, (self.holder, SERVER), dict(server), self._reading)
-        for key in ("command", "args"):  # the rest is the user's, who may have switched it off
+        for key in ("command", "args"):  # the rest is the user's, who may have disabled the server
             if key in server:
                 text = jsonedit.put(text, (self.holder, SERVER, key), server[key], self._reading)
         return text
@@ -164,7 +164,7 @@ class Json(NamedTuple):
             raise UnreadableFile(f"`{self.holder}` is not an object")
 
     def _places(self, value: Any) -> list[tuple[str, int, int]]:
-        """Where our hooks are: event, group, position in it."""
+        """The places of our hooks: event, group, position in the group."""
         hooks = value.get("hooks") if self.hooks is not None else None
         return [
             (event, g, n)
@@ -178,23 +178,23 @@ class Json(NamedTuple):
         return bool(self._places(value)) or (bool(self.holder) and is_our_server(_at(value, (self.holder, SERVER))))
 
     def _take(self, text: str, steps: Sequence[str | int], made_for: Sequence[str], made: Sequence[str] | None) -> str:
-        """One entry; then what is empty now: the group in any case, the rest only if it was made for us."""
+        """Removes one entry, then what is empty now: a group in any case, other containers only if they were made for us."""
         text = jsonedit.remove(text, steps, self._reading)
         holders = [steps[:n] for n in range(len(steps) - 1, 0, -1)]
         for holder in holders:
             if len(holder) <= len(made_for) and made is not None and ".".join(map(str, holder)) not in made:
                 break
             node = jsonedit.find(jsonedit.parse(text, self._reading), holder)
-            # A group whose hooks are gone is good for nothing, whatever else (a matcher) it says.
+            # A group without hooks is useless, whatever else (a matcher) it holds.
             if node is None or (node.kids and not isinstance(holder[-1], int)):
                 break
             if not node.kids and text[node.value_start + 1 : node.end - 1].strip():
-                break  # somebody's comment is in it
+                break  # it holds a comment
             text = jsonedit.remove(text, holder, self._reading)
         return text
 
     def _same_otherwise(self, before: Any, after: Any) -> None:
-        """The last look before anything is written: whoever else is in the file is as he was."""
+        """The last check before anything is written: all other entries are unchanged."""
         if self._others(before) != self._others(after):
             raise UnreadableFile("the edit would have changed more than dreamkeep's own entries")
 
@@ -301,7 +301,8 @@ class Yaml(NamedTuple):
     def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         given = text_of(data)
         if not self._mentioned(given.body):
-            return EditResult(data, empty=not given.body.strip())  # not ours, and perhaps not ours to understand
+            # Nothing of ours, and perhaps syntax that we can't parse.
+            return EditResult(data, empty=not given.body.strip())
         draft = yamledit.YamlDraft(given.body)
         for event in self._events(draft):
             self._drop_hooks(draft, event, made)
@@ -328,7 +329,7 @@ class Yaml(NamedTuple):
     # hooks
 
     def _events(self, draft: yamledit.YamlDraft) -> list[str]:
-        """The events under which something of ours is."""
+        """The events with hooks of ours."""
         hooks = draft.key(("hooks",))
         if hooks is None:
             return []
@@ -346,7 +347,7 @@ class Yaml(NamedTuple):
         return found
 
     def _mentioned(self, text: str) -> bool:
-        """A look that costs nothing: what does not even name us is left unread, and may be as odd as it likes."""
+        """A quick check: text that doesn't even name us isn't parsed, so it may have any syntax."""
         return SERVER in text or bool(self.hook and self.hook in text)
 
     def _install_hook(self, draft: yamledit.YamlDraft, event: str, fields: Mapping[str, Any]) -> None:
@@ -367,7 +368,7 @@ class Yaml(NamedTuple):
         draft.insert(others[-1].end if others else entry.start + 1, yamledit.item(fields, indent))
 
     def _update(self, draft: yamledit.YamlDraft, item: yamledit.YamlItem, fields: Mapping[str, Any]) -> None:
-        """Field by field, so that what a user put beside them stays."""
+        """Field by field, so that what the user added beside them stays."""
         for key, value in fields.items():
             there = yamledit.fields(draft.lines, item)
             field = yamledit.find_entry(there, key)
@@ -393,7 +394,7 @@ class Yaml(NamedTuple):
         self._drop_hollow(draft, ("hooks",), "{}", made)
 
     def _drop_hollow(self, draft: yamledit.YamlDraft, path: Sequence[str], nothing: str, made: Sequence[str] | None) -> None:
-        """A key with nothing below it: away if it was made for us, else as empty as it was."""
+        """Removes an empty key if it was made for us; else leaves it empty."""
         entry = draft.key(path)
         if entry is None or not yamledit.hollow(entry):
             return
@@ -444,7 +445,7 @@ class Yaml(NamedTuple):
 
 
 class OwnFile(NamedTuple):
-    """`sign`: its first line, by which it is known whatever its rest says."""
+    """`sign`: its first line, by which it is recognised."""
 
     sign: str
     text: str

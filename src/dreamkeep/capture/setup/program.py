@@ -1,7 +1,7 @@
-"""What an agent is to start: our hook and our MCP server, and how both are known again. Pure: looks at nothing.
+"""The commands that an agent starts, our hook and our MCP server; and how to recognise them. Pure.
 
-Every path is absolute and every word quoted for a shell: agents start hooks with their own PATH and working folder. The hook's
-own path is also the mark by which our entries are known again; so those of an older install elsewhere are changed, not doubled.
+Every path is absolute and every word quoted for a shell, because agents start hooks with their own PATH and working folder. Our
+entries are recognised by the hook's path, so entries of an older install elsewhere are updated, not added twice.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dreamkeep.capture.hooks import spool
 
 SERVER = "dreamkeep"
 
-#: How the end of our hook's path looks wherever it is installed.
+#: The end of our hook's path, wherever it is installed.
 _HOOK_TAIL = "/dreamkeep/capture/hook.py"
 
 
 class Program(NamedTuple):
-    """What is to be started: the Python that dreamkeep runs on, its hook file, the keep. All absolute."""
+    """The Python that dreamkeep runs on, its hook file, and the keep. All absolute paths."""
 
     python: str
     hook: str
@@ -46,7 +46,7 @@ def is_our_hook(command: Any, hook: str, agent: str = "") -> bool:
     if words[-2:] == ["||", ":"]:
         del words[-2:]
     at = next((n for n, word in enumerate(words[:4]) if word.endswith(_HOOK_TAIL) or (hook and word == hook)), -1)
-    # Our form and nothing else: what a user put around it is his, and stays.
+    # Only exactly our form: a command that the user changed is the user's, and stays.
     if at < 1 or not set(words[1:at]) <= {"-I", "-S"} or len(words) > at + 5 or any(set(word) & set(";&|") for word in words):
         return False
     return not agent or words[at + 1 : at + 2] == [agent]

@@ -1,10 +1,10 @@
-"""Edits of a plain block-style YAML file by whole lines, without a YAML library: what is not plainly understood is refused.
+"""Edits a plain block-style YAML file by whole lines, without a YAML library. What it can't parse with certainty is refused.
 
 Understood: top-level `key:` lines; below one of them a block of `name:` lines of one indent; below those a block list of `- `
 items or a block of `name: value` lines. Lines in between are carried along unread. Flow style with something in it, anchors, tags
 and several documents are not understood where an edit would have to touch them. An empty value (`{}`, `[]`, `null`, nothing) is.
 
-Programs that load and dump the file (Hermes does) throw comments away and fold long lines, so nothing here hangs on a comment.
+Programs that load and dump the file (Hermes does) drop comments and fold long lines, so nothing here depends on a comment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ODD = re.compile(r"[&*!{\[|>@`%?]")
 
 
 class YamlEntry(NamedTuple):
-    """`name: rest` and the lines below it, from `start` to before `end`; blank lines and comments behind it belong to nobody."""
+    """`name: rest` and the lines below it, from `start` to before `end`; blank lines and comments after it don't belong to it."""
 
     name: str
     rest: str
@@ -115,7 +115,7 @@ def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[
 
 
 def _trimmed(lines: Sequence[str], start: int, end: int, indent: int) -> int:
-    """Without the blank lines and comments at the end; a deeper `#` may be part of a text, so it stays."""
+    """The end without trailing blank lines and comments. A deeper `#` may be part of a text, so it stays."""
     while end > start + 1 and _silent(lines[end - 1]) and (not lines[end - 1].strip() or _indent(lines[end - 1]) <= indent):
         end -= 1
     return end
@@ -170,7 +170,7 @@ def _below(lines: Sequence[str], entry: YamlEntry, *, or_same: bool = False) -> 
 
 
 def hollow(entry: YamlEntry) -> bool:
-    """Nothing is below it, and nothing is its value."""
+    """Whether it has no value and nothing below it."""
     return entry.end == entry.start + 1 and bool(_EMPTY.match(entry.rest))
 
 
@@ -236,12 +236,12 @@ def dumped(value: Any) -> str:
 
 
 class YamlDraft:
-    """Lines being edited. Places are asked for anew after every edit."""
+    """Lines being edited. After every edit, places must be looked up again."""
 
     def __init__(self, text: str) -> None:
         self.lines = lines_of(text)
         self.eol = eol_of(text)
-        # A file that has no line end at its end has none afterwards, whatever is added or taken away there.
+        # A file without a line feed at its end has none afterwards, whatever is added or removed there.
         self._open = bool(text) and not text.endswith("\n")
         if self._open:
             self.lines[-1] += self.eol

@@ -1,14 +1,16 @@
-"""A source's bytes as lines, in bounded memory: blocks in, batches of lines out. And by what a file is known again."""
+"""A source's bytes as lines, in bounded memory; and the cursor that tells how far it was read and recognises the file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 from dreamkeep.host import Host
 from dreamkeep.session.records import LONGEST_LINE
+
+Item = TypeVar("Item")
 
 BLOCK = 1 << 20
 #: About so many bytes of lines make one frame.
@@ -20,7 +22,7 @@ _TAIL = 1024
 
 
 class Content(Protocol):
-    """`masked`: these are not an agent's own bytes any more, but a journal's, which masked secrets in them."""
+    """The bytes of a source. `masked`: they come from a journal that masked secrets in them, not from the agent's file."""
 
     size: int
     inode: int
@@ -33,8 +35,6 @@ class Content(Protocol):
 
 
 class PlainFile:
-    """A plain file."""
-
     masked = False
 
     def __init__(self, host: Host, path: str) -> None:
@@ -57,7 +57,7 @@ class PlainFile:
 
 
 class Bytes:
-    """What a source would hold, without a file of its own."""
+    """Bytes in memory that stand for a source."""
 
     def __init__(self, data: bytes, inode: int = 0, mtime_ns: int = 0, *, masked: bool = False) -> None:
         self._data = data
@@ -72,9 +72,10 @@ class Bytes:
 
 
 class Unpacked:
-    """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again.
+    """The content of a zstd file. It is unpacked forwards; the head and the last blocks are kept. To read further back, unpacking
+    begins again.
 
-    `most`: by the size of the packed file, how much of it is read at most, as if it ended there (`is_cut`)."""
+    `most`: given the packed size, how many bytes are read at most, as if the file ended there (`is_cut`)."""
 
     masked = False
     is_cut = False
@@ -112,7 +113,7 @@ class Unpacked:
         self._recent = b""
 
     def _more(self) -> bytes:
-        """The next block; the one before it is kept, too."""
+        """The next block. The one before it stays in memory, too."""
         try:
             block: bytes = self._source.read(BLOCK)
         except self._damage as problem:
@@ -135,7 +136,7 @@ class Unpacked:
         return self._recent[offset - start : offset - start + size]
 
     def _read_pieces(self, size: int, offset: int) -> bytes:
-        """A stretch longer than what is kept, in pieces."""
+        """A stretch longer than what is kept in memory."""
         found = []
         while size > 0 and (piece := self.read(min(size, BLOCK // 2), offset)):
             found.append(piece)
@@ -148,15 +149,27 @@ class Unpacked:
 
 
 class Slice(NamedTuple):
-    """Lines that belong into one frame. `joins`: the first goes on with the line before; `more`: the last is not ended.
-
-    `size`: the bytes of the source it covers.
-    """
+    """Lines for one frame. `joins`: the first continues the line before. `more`: the last has no line feed yet. `size`: how many
+    bytes of the source they cover."""
 
     lines: list[bytes]
     joins: bool
     more: bool
     size: int
+
+
+def frame_batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Batches of about one frame's size."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if size >= FRAME:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def iter_blocks(content: Content) -> Iterator[bytes]:
@@ -167,14 +180,14 @@ def iter_blocks(content: Content) -> Iterator[bytes]:
 
 
 def cuts(content: Content, offset: int, joins: bool) -> Iterator[Slice]:
-    """From `offset` to the end as it was when the content was opened: what is written later comes next time."""
+    """From `offset` to the end as it was when the content was opened. What is written later comes next time."""
     rest = bytearray()
     lines: list[bytes] = []
     size = 0
     while offset < content.size:
         block = content.read(min(BLOCK, content.size - offset), offset)
         if not block:
-            break  # it shrank under our hands: the next look will tell
+            break  # it shrank meanwhile; the next ingest will notice
         offset += len(block)
         first, ended, others = block.partition(b"\n")
         rest += first
@@ -203,22 +216,22 @@ def cuts(content: Content, offset: int, joins: bool) -> Iterator[Slice]:
 
 
 class SourceCursor(NamedTuple):
-    """How far a source was read, and by what it is known again; journaled with what was read (carry, key `src:NAME`)."""
+    """How far a source was read, and how to recognise it; journaled with what was read (carry, key `src:NAME`)."""
 
     generation: int
     offset: int
-    #: The last line is not ended yet.
+    #: The last line has no line feed yet.
     open: int
     inode: int
     head_size: int
     head: str
     tail: str
-    #: Of everything up to `offset`.
+    #: The checksum of everything up to `offset`.
     crc: int = 0
     state: str = ""
-    #: The same of what is journaled, if that is something else: secrets were masked (capture.redact_raw).
+    #: The same of what is journaled, if that differs because secrets were masked (capture.redact_raw).
     masked_crc: int | None = None
-    #: The generation that has lines which this one lacks, if nothing else was told since: they may come back. Else 0.
+    #: The generation that has lines which this one lacks and may get back (repeated_lines.py); else 0.
     fuller: int = 0
 
     @classmethod
@@ -243,7 +256,7 @@ class SourceCursor(NamedTuple):
                 int(fuller or 0),
             )
         except (ValueError, TypeError):
-            return None  # of another program: then the source is read again
+            return None  # written by another program; then the source is read again
 
     def __str__(self) -> str:
         *words, masked, fuller = self
@@ -252,14 +265,14 @@ class SourceCursor(NamedTuple):
 
     @property
     def kept_crc(self) -> int:
-        """Of everything up to `offset` as it is in the journal."""
+        """The checksum of everything up to `offset` as it is in the journal."""
         return self.crc if self.masked_crc is None else self.masked_crc
 
 
-def word_at(
+def cursor_at(
     content: Content, generation: int, offset: int, more: bool, crc: int, masked_crc: int | None = None, fuller: int = 0
 ) -> SourceCursor:
-    """The word to be journaled once everything up to `offset` is."""
+    """The cursor to journal once everything up to `offset` is journaled."""
     head_size = min(_HEAD, offset)
     return SourceCursor(
         generation,
@@ -275,31 +288,31 @@ def word_at(
     )
 
 
-def goes_on(content: Content, word: SourceCursor) -> bool:
-    """Whether the file is the one that was read, perhaps longer."""
+def goes_on(content: Content, cursor: SourceCursor) -> bool:
+    """Whether it is the file that was read, unchanged or longer."""
     return (
-        content.size >= word.offset
-        and _hash(content.read(word.head_size, 0)) == word.head
-        and _hash(content.read(min(_TAIL, word.offset), max(0, word.offset - _TAIL))) == word.tail
+        content.size >= cursor.offset
+        and _hash(content.read(cursor.head_size, 0)) == cursor.head
+        and _hash(content.read(min(_TAIL, cursor.offset), max(0, cursor.offset - _TAIL))) == cursor.tail
     )
 
 
-def untouched(content: Content, word: SourceCursor) -> bool:
-    """Whether every byte that was read is still so: for a file that did not grow, yet was written to."""
+def untouched(content: Content, cursor: SourceCursor) -> bool:
+    """Whether every byte that was read is still the same: for a file that did not grow but was written to."""
     crc = at = 0
-    while at < word.offset:
-        block = content.read(min(BLOCK, word.offset - at), at)
+    while at < cursor.offset:
+        block = content.read(min(BLOCK, cursor.offset - at), at)
         if not block:
             return False
         crc = crc32(block, crc)
         at += len(block)
-    return crc == word.crc
+    return crc == cursor.crc
 
 
-def what_happened(content: Content, word: SourceCursor) -> str:
-    if content.size < word.offset:
+def what_happened(content: Content, cursor: SourceCursor) -> str:
+    if content.size < cursor.offset:
         return "shrank"
-    return "replaced" if content.inode != word.inode else "rewritten"
+    return "replaced" if content.inode != cursor.inode else "rewritten"
 
 
 def _hash(data: bytes) -> str:

@@ -6,9 +6,9 @@
     ␠],"tool_calls": […         frame: what closes one array and opens the next
     ␠]}                         frame: the end
 
-The concatenation of the pieces is always exactly the input, whatever that is: text that is no JSON, torn or list-shaped is cut
-blindly into blocks. A delta says a new version by runs of the old one's pieces; frames are said again each time (they are small,
-and whoever reads the inserted pieces alone knows by them in which array an element lies).
+Joined together, the pieces are always exactly the input. Text that is no JSON object, or is torn, is cut into blocks. A delta
+describes a new version by runs of the old one's pieces. Frames are inserted each time: they are small, and they tell in which
+array an inserted element lies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashlib import blake2b
 ARRAYS = frozenset((b"messages", b"context_messages", b"tool_calls"))
 #: Any other top-level array or object is cut, too, when it is bigger than this.
 _BIG = 4096
-#: What can't be understood is cut into blocks of this size.
+#: What can't be parsed is cut into blocks of this size.
 BLOCK = 256 << 10
 #: No document has more pieces than this; the rest of it is cut into blocks.
 MOST_PIECES = 1 << 18
@@ -32,7 +32,7 @@ _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _NAME = re.compile(rb"\s*+(" + _STRING + rb")\s*+:\s*+", re.DOTALL)
 #: A value that holds no other.
 _PLAIN = re.compile(rb"(?:" + _STRING + rb'|[^\s"\[\]{},:]++)', re.DOTALL)
-#: Up to the next sign that matters; none when a string never ends.
+#: Up to the next bracket or comma; no match when a string never ends.
 _NEXT = re.compile(rb"(?:[^\"\[\]{},]++|" + _STRING + rb")*+([\[\]{},])", re.DOTALL)
 _BRACKET = re.compile(rb"(?:[^\"\[\]{}]++|" + _STRING + rb")*+([\[\]{}])", re.DOTALL)
 _SPACE = re.compile(rb"\s*+")
@@ -42,7 +42,7 @@ _OPEN, _CLOSE = b"[{", b"]}"
 
 @dataclass(frozen=True, slots=True)
 class CopiedPieces:
-    """These pieces of the old version."""
+    """A run of pieces of the old version."""
 
     first: int
     count: int
@@ -57,7 +57,7 @@ Op = CopiedPieces | Insert
 
 
 class _Torn(Exception):
-    """It can't be understood from here on."""
+    """It can't be parsed from here on."""
 
 
 def split(data: bytes) -> list[bytes]:
@@ -74,7 +74,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def mark(piece: bytes) -> bytes:
-    """What stands for a piece in the old version given to `delta`."""
+    """Stands for a piece of the old version in `delta`."""
     return blake2b(piece, digest_size=16).digest()
 
 
@@ -136,7 +136,7 @@ def _blocks(data: bytes) -> list[bytes]:
 
 
 def _object(data: bytes, cuts: list[int]) -> None:
-    """Walks over the members of the top level, one after the other."""
+    """Goes over the members of the top level, one after the other."""
     at = _find_at(_START, data, 0).end()
     while True:
         name = _NAME.match(data, at)
@@ -165,7 +165,7 @@ def _value(data: bytes, start: int, name: bytes, cuts: list[int]) -> int:
     try:
         at = _elements(data, start, inner, MOST_PIECES - len(cuts))
     except _Torn:
-        # What was whole before the tear can still be read.
+        # What was complete before the tear can still be read.
         cuts += inner if name in ARRAYS else ()
         raise
     if name in ARRAYS or at - start > _BIG:

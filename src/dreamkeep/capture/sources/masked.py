@@ -1,7 +1,7 @@
-"""What is captured, without secrets (`capture.redact_raw`): events as they are journaled, and a source's lines as they are kept.
+"""Masks secrets in what is captured (`capture.redact_raw`): in events, and in a source's lines.
 
-Half a secret looks like none. So of a file's lines only whole ones are taken: the last one waits until it is ended, or is a
-record; and a stretch that begins or ends inside of a line, or of a key's lines, is masked together with what is around it.
+Half a secret can't be recognised. So only whole lines of a file are taken: the last one waits until it has its line feed or is a
+record. A stretch that begins or ends inside a line, or inside the lines of a key, is masked together with what is around it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dreamkeep.secrets.masking import is_masked, mask_data, mask_line, mask_text
 from dreamkeep.session.raw import changed
 from dreamkeep.session.records import LONGEST_LINE, is_record
 
-#: What people and agents say, as they hand it over. (Lines and rows of sources are masked where they are read.)
+#: Events with texts of people and agents. (Lines and rows of sources are masked where they are read.)
 _SAID = frozenset(
     (
         *(Kind.SESSION_OPENED, Kind.SESSION_TITLED, Kind.SESSION_ENDED, Kind.SESSION_SUSPENDED, Kind.SESSION_RESUMED),
@@ -22,7 +22,7 @@ _SAID = frozenset(
     )
 )
 _HEARD = frozenset((Kind.HOOK_FIRED, Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
-#: A key's lines, at most; and what may still belong to a secret that a piece of a line ends with.
+#: How many bytes before a stretch may hold the beginning of a key; and how many after it may still belong to a secret.
 _BEFORE, _AFTER = 40_000, 4096
 
 
@@ -38,7 +38,7 @@ def mask_event(event: Event) -> Event:
 
 
 def _carried(key: str, value: int | str) -> int | str:
-    """What the head of each part repeats: a title, a folder, a project. How far a source was read is no text."""
+    """Masks what the head of each part repeats: a title, a folder, a project. A source's cursor is no text."""
     return str(mask_data(value)) if isinstance(value, str) and not key.startswith("src:") else value
 
 
@@ -46,7 +46,7 @@ def _carried(key: str, value: int | str) -> int | str:
 
 
 def whole(content: Content, found: Iterable[Slice], at: int) -> Iterator[Slice]:
-    """Without a last line that is still being written. `at`: where they begin."""
+    """The slices without an unfinished last line. `at`: where they begin."""
     for cut in found:
         start, at = at, at + cut.size
         last = cut.lines[-1] if cut.more and at == content.size else b""
@@ -58,7 +58,7 @@ def whole(content: Content, found: Iterable[Slice], at: int) -> Iterator[Slice]:
 
 
 def kept_lines(content: Content, at: int, cut: Slice, *, text: bool) -> list[bytes]:
-    """The lines of a cut that begins at `at`, as they are journaled. `text`: of a file that holds no records."""
+    """The lines of a slice at `at`, as they are journaled. `text`: the file holds no records."""
     after = content.read(_AFTER, at + cut.size) if cut.more else b""
     if text:
         held = b"\n".join(cut.lines)
@@ -75,33 +75,34 @@ def kept_lines(content: Content, at: int, cut: Slice, *, text: bool) -> list[byt
 
 
 def _line_before(content: Content, at: int) -> bytes | None:
-    """The beginning of the line that goes on at `at`; None where it is far away."""
+    """The beginning of the line that continues at `at`; None if it is far away."""
     start = max(0, at - BLOCK)
     _, found, begun = content.read(at - start, start).rpartition(b"\n")
     return begun if found or not start else None
 
 
 def _begun(content: Content, at: int) -> bytes:
-    """The same for masking; where its beginning is far away, so much of it as may betray or be a part of what goes on here."""
+    """The same for masking. If the beginning is far away: as much before `at` as may belong to a secret that continues there."""
     begun = _line_before(content, at)
     return content.read(min(_BEFORE, at), at - min(_BEFORE, at)) if begun is None else begun
 
 
 class MaskedLines:
-    """A file's new version: a line that we have, as it is or masked, stays as we have it; the others are masked, if `masks`."""
+    """For a file's new version: a line that the journal has already, as it is or masked, stays so; others are masked if
+    `masks`."""
 
     def __init__(self, old: Sequence[bytes], *, masks: bool) -> None:
         self._old = frozenset(old)
         self._masks = masks
-        #: Whether something is masked that was masked before, also if the file itself has it so by now.
+        #: Whether a line is kept that was masked before, also if the file itself holds the masked form by now.
         self.masked = False
 
     def kept(self, lines: Sequence[bytes], now: Sequence[bytes] | None = None) -> list[bytes]:
-        """`now`: the same as they are masked with what is around them; else each by itself."""
+        """`now`: the lines masked together with what is around them; without it each is masked by itself."""
         return [self._mask_line(line, masked) for line, masked in zip(lines, now or map(mask_line, lines), strict=True)]
 
     def pieces(self, data: bytes, pieces: Sequence[bytes]) -> list[bytes]:
-        """The same of a document (`data`) and its pieces, which are no JSON by themselves."""
+        """The same for the pieces of a document (`data`), which are no JSON by themselves."""
         masked = mask_line(data)
         found, at = [], 0
         for piece in pieces:

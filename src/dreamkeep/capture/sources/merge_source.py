@@ -1,70 +1,65 @@
-"""What another copy of a session's journal has of a source, and ours has not: taken over as one more generation of that source.
+"""Merges a source of another copy of a session's journal into ours: what we lack becomes one more generation of that source.
 
-Rows of a database that are not here at all are added; one that is here in another version stays: nobody can tell which is newer.
+Database rows that we lack are added. A row that we have in another version stays as it is: nobody can tell which is newer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.contract import LINES, LINES_ZST, ROWS, TEXT, Source
 from dreamkeep.agents.shared import database
-from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.context import CaptureContext, retry
+from dreamkeep.capture.ingest_file import FileIngest
 from dreamkeep.capture.ingest_rows import versions
 from dreamkeep.capture.sources import source_bytes
-from dreamkeep.capture.sources.content import FRAME, Bytes
+from dreamkeep.capture.sources.content import Bytes, frame_batches
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
-from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.places import session_id
 from dreamkeep.journal.scan import read_bodies
 from dreamkeep.session.raw import pack, unpack
 
-_TRIES = 8
 
-
-def regain(host: Host, root: str, ingest: Ingest, session: str, name: str, other: str) -> str:
-    """`other`: the folder of the other journal. "" when all was here or is now, else why not."""
-    said = source_bytes.sources(host, other).get(name, {})
+def merge_source(context: CaptureContext, session: str, name: str, other: str) -> str:
+    """`other`: the folder of the other journal. "" when everything is here now, else why not."""
+    there = source_bytes.sources(context.host, other).get(name, {})
     agent, _, native = session.partition(":")
-    # Known by the name it has there: on this machine its path may lead elsewhere. Whatever it was packed in, here it is plain.
-    form = LINES if said.get("form") == LINES_ZST else str(said.get("form"))
-    source = Source(agent, str(said.get("path")), form, native, str(said.get("role")), name=name)
-    ours = f"{root}/{folder_of(session)}"
-    for _ in range(_TRIES):
-        try:
-            if form == ROWS:
-                return _rows(host, ingest, session, source, ours, other)
-            return _lines(host, ingest, source, ours, other)
-        except Overtaken:
-            continue
-    return f"{name}: another process keeps writing the same; import again"
+    # Its name comes from the other journal, because on this machine its path may lead elsewhere. Its lines are plain, also if the
+    # file was packed.
+    form = LINES if there.get("form") == LINES_ZST else str(there.get("form"))
+    source = Source(agent, str(there.get("path")), form, native, str(there.get("role")), name=name)
+    merge = partial(_merge_rows if form == ROWS else _merge_lines, context, source, context.folder_of(session), other)
+    return retry(merge, f"{name}: another process keeps writing the same; import again")
 
 
-def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -> str:
-    """Every generation that has something which none of ours has; then what both were last, so that this stays the newest."""
-    told = [lines for _, lines in source_bytes.generations(host, ours, source.name)]
-    theirs_told = [lines for _, lines in source_bytes.generations(host, theirs, source.name)]
-    known = {line for lines in told for line in lines}
+def _merge_lines(context: CaptureContext, source: Source, ours: str, theirs: str) -> str:
+    """Adds each generation with lines that none of ours has; then the union of both newest ones, so that it is the newest."""
+    host, files = context.host, FileIngest(context)
+    our_generations = [lines for _, lines in source_bytes.generations(host, ours, source.name)]
+    their_generations = [lines for _, lines in source_bytes.generations(host, theirs, source.name)]
+    known = {line for lines in our_generations for line in lines}
     masked = _is_masked(host, ours, source.name) or _is_masked(host, theirs, source.name)
     if masked:
-        theirs_told = [_as_ours(lines, known) for lines in theirs_told]
-    here, there = (found[-1] if found else [] for found in (told, theirs_told))
+        their_generations = [_as_ours(lines, known) for lines in their_generations]
+    here, there = (found[-1] if found else [] for found in (our_generations, their_generations))
     here, there = _without_begun(here, there), _without_begun(there, here)
-    older = [lines for lines in theirs_told[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
+    older = [lines for lines in their_generations[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
     if not older and not Counter(there) - Counter(here):
         return ""
     if source.form not in (LINES, TEXT):
         return f"{source.name} differs and can't be merged; this keep's version stays"
     for lines in (*older, union(here, there)):
         content = Bytes(b"".join(lines), masked=masked)
-        if not told:
-            if problem := ingest.take_whole(source, content).problem:
+        if not our_generations:
+            if problem := files.ingest(source, content).problem:
                 return problem
         else:
-            ingest.take_again(source, content)
-        told.append(lines)
+            files.reread(source, content)
+        our_generations.append(lines)
     return ""
 
 
@@ -73,7 +68,7 @@ def _is_masked(host: Host, folder: str, name: str) -> bool:
 
 
 def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
-    """A line in which only one of the two had something masked is one line: as it is here."""
+    """If a line is masked in only one of the two journals, it is the same line: as it is here."""
     from dreamkeep.secrets.masking import mask_line
 
     plain = {mask_line(own): own for own in ours}
@@ -81,7 +76,7 @@ def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:
-    """Without a last line that was still being written, if the other copy has it whole."""
+    """Without an unfinished last line that the other copy has whole."""
     begun = lines[-1] if lines else b"\n"
     if begun.endswith(b"\n") or not any(line.startswith(begun) and line != begun for line in other):
         return lines
@@ -89,7 +84,7 @@ def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:
 
 
 def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
-    """Theirs where it holds all of ours in order; else ours, then what only they have."""
+    """Theirs if it holds all of ours in order; else ours, then the lines that only they have."""
     left = iter(theirs)
     if all(line in left for line in ours):
         return list(theirs)
@@ -105,7 +100,7 @@ def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
 
 
 class _KeptRow(NamedTuple):
-    """`version`: the one that was in the database, also where something is `masked` in the line."""
+    """`version`: as it was in the database, also if something in the line is `masked`."""
 
     key: str
     line: bytes
@@ -113,18 +108,20 @@ class _KeptRow(NamedTuple):
     masked: bool
 
 
-def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, theirs: str) -> str:
-    here, there = _row_lines(host, ours, source.name), _row_lines(host, theirs, source.name)
+def _merge_rows(context: CaptureContext, source: Source, ours: str, theirs: str) -> str:
+    here, there = _row_lines(context.host, ours, source.name), _row_lines(context.host, theirs, source.name)
+    session = session_id(source.agent, source.session)
     key = f"src:{source.name}"
-    word = ingest.journals.writer(session).carried(key)
-    before = [ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {key: "rows"})] if word is None else []
-    for some in _batches([there[row] for row in there if row not in here]):
+    carried = context.journals.writer(session).carried(key)
+    before = [context.event(Kind.SOURCE_OPENED, {**context.describe(source), "gen": 1}, {key: "rows"})] if carried is None else []
+    missing = (there[row] for row in there if row not in here)
+    for some in frame_batches(missing, lambda row: len(row.line)):
         masked = {one.key: one.version for one in some if one.masked}
         about: dict[str, Any] = {"source": source.name, "role": source.role, **({"versions": masked} if masked else {})}
         body = pack(about, [one.line for one in some])
         # Carries nothing: how far the database here was read stays as it is.
-        ingest.append_if(session, [*before, ingest.event(Kind.SOURCE_ROWS, body)], {key: word})
-        word, before = word or "rows", []
+        context.append_if(session, [*before, context.event(Kind.SOURCE_ROWS, body)], {key: carried})
+        carried, before = carried or "rows", []
     differ = sum(1 for row, one in there.items() if row in here and one.version != here[row].version)
     return f"{source.name}: {differ} rows differ; this keep's version stays" if differ else ""
 
@@ -139,15 +136,3 @@ def _row_lines(host: Host, folder: str, name: str) -> dict[str, _KeptRow]:
                 key, version = database.key_of(line)
                 found[key] = _KeptRow(key, line, known.get(key, version), key in known)
     return found
-
-
-def _batches(found: Sequence[_KeptRow]) -> list[list[_KeptRow]]:
-    batches: list[list[_KeptRow]] = []
-    size = FRAME
-    for one in found:
-        if size >= FRAME:
-            batches.append([])
-            size = 0
-        batches[-1].append(one)
-        size += len(one.line)
-    return batches

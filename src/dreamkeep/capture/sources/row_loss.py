@@ -1,11 +1,11 @@
-"""Rows of a session that were captured and that its database has no more, or blanked, or with other words. Pure.
+"""Finds captured rows of a session that its database lost: they are gone, blanked, or hold other words. Pure.
 
-Agents take rows away themselves, and that is no loss: `row_habits.py` of an agent's folder knows when.
+Agents remove rows themselves, which is no loss: `row_habits.py` of an agent's folder knows when.
 
-A row that is gone is not lost if its message stands in a row that came since, each for one. The order in which rows came and
-went is that of the journal: a row that is gone is noted there with the next that is new (`beside.gone`, rows.py), so what was
-there before the note was there together with it. (Of Goose that was not always noted: what came in a later capture without a
-note may have come when others were gone.) What a row said counts, though it was captured again since, blanked.
+A row that is gone is not lost if its message stands in a row that came later, one row for each. The order in which rows came and
+went is that of the journal: a row that is gone is noted there with the next new one (`beside.gone`, rows.py), so all rows before
+the note were there together with it. (For Goose that was not always noted: rows of a later capture without a note may have come
+after others were gone.) The words of a row count, also if it was captured once more since, blanked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dreamkeep.secrets.masking import is_masked, matches_masked
 
 
 class Loss(NamedTuple):
-    """Keys of rows. `spoken`: how many that say something were captured."""
+    """Keys of rows. `spoken`: how many captured rows hold words."""
 
     gone: tuple[str, ...]
     blanked: tuple[str, ...]
@@ -32,14 +32,14 @@ class Loss(NamedTuple):
 
 
 class _Missed(NamedTuple):
-    """`beside`: rows that were there with it, and are no copies that were made of it since."""
+    """`beside`: rows that were there together with it, and so are no later copies of it."""
 
     said: RowWords
     beside: Mapping[str, RowWords]
 
 
 def lost(agent: str, captured: Iterable[bytes], now: Iterable[bytes]) -> Loss:
-    """`captured`: every row's line in the order of the journal; `now`: of each row that is there."""
+    """`captured`: the lines of all rows in the order of the journal; `now`: of the rows in the database."""
     habits = row_habits(agent)
     before, there = _Fold(habits), _Fold(habits)
     for line in captured:
@@ -50,14 +50,14 @@ def lost(agent: str, captured: Iterable[bytes], now: Iterable[bytes]) -> Loss:
 
 
 def may_be_less(agent: str, line: bytes) -> bool:
-    """Whether a row that was captured before, in another version, may have lost what it said."""
+    """Whether a new version of a captured row may have lost words."""
     held, habits = json.loads(line), row_habits(agent)
     said = habits.read_words(str(held["table"]), held["row"])
     return said is not None and (not habits.edits or not all(said.words[:2]))
 
 
 def says_no_less(agent: str, table: str, before: Row, row: Row) -> bool:
-    """Whether a row that was captured again says all that it said before."""
+    """Whether a new version of a row holds all the words of the one before."""
     habits = row_habits(agent)
     had, said = habits.read_words(table, before), habits.read_words(table, row)
     if had is None or said is None:
@@ -66,27 +66,23 @@ def says_no_less(agent: str, table: str, before: Row, row: Row) -> bool:
 
 
 def with_its_words(agent: str, before: Row, row: Row) -> Row:
-    """A message that was captured again since: with what it said, where that was blanked or is something else now. Agents edit
-    no row; but in an older copy of its database that went on, another message can have the number."""
+    """The new version of a message, with its old words where they were blanked or replaced. Agents don't edit rows; but in an
+    older copy of the database that went on, another message can have the same number."""
     if any(before.get(name) != row.get(name) for name in ("role", "timestamp")):
         return row
-    kept = (name for name in row_habits(agent).columns if _no_more_says(text_in(before.get(name)), text_in(row.get(name))))
-    return {**row, **{name: before[name] for name in kept}}
-
-
-def _no_more_says(old: str, new: str) -> bool:
-    return bool(old) and (not new or _says_other(old, new))
+    words = {name: (text_in(before.get(name)), text_in(row.get(name))) for name in row_habits(agent).columns}
+    return {**row, **{name: before[name] for name, (old, new) in words.items() if old and (not new or _is_replaced(old, new))}}
 
 
 class _Going(NamedTuple):
-    """Rows that went, and others that `stayed`; `came`: in which capture each came, of those that noted nothing."""
+    """Rows that went, and rows that `stayed`. `came`: in which capture each came, counting those without a note."""
 
     rows: Sequence[RowWords]
     stayed: Mapping[str, RowWords]
     came: Mapping[str, int]
 
     def lost(self, habits: RowHabits, now: Mapping[str, RowWords], facts: Facts) -> dict[str, _Missed]:
-        """Only what had come by then is known to have been there with a row."""
+        """Only rows that had come by then are known to have been there together with a row."""
         found: dict[str, _Missed] = {}
         for number in sorted({self._number(one.key) for one in self.rows}):
             going = [one for one in self.rows if self._number(one.key) == number]
@@ -107,7 +103,7 @@ class _Fold:
         self._changed: dict[str, _Missed] = {}
         self._spoken: set[str] = set()
         self._going: _Going | None = None
-        #: In which capture since the last note a row came: those that noted nothing are counted.
+        #: In which capture since the last note a row came, counting those without a note.
         self._came: dict[str, int] = {}
         self._unnoted = 0
 
@@ -120,17 +116,17 @@ class _Fold:
             going = [self._there.pop(key) for key in gone if key in self._there]
             self._going = _Going(going, dict(self._there), self._came)
         if gone is not None:
-            self._came, self._unnoted = {}, 0  # what is left was there together
+            self._came, self._unnoted = {}, 0  # the rows that are left were there together
         elif table == self._habits.begins:
             self._unnoted += 1
         self._facts.update(self._habits.facts(table, row))
         said = self._habits.read_words(table, row)
         if said is not None:
-            self._there[said.key] = self._with_what_it_said(said)
+            self._there[said.key] = self._with_its_earlier_words(said)
             self._came[said.key] = self._unnoted
             self._spoken.update([said.key] if any(said.words) else [])
 
-    def _with_what_it_said(self, said: RowWords) -> RowWords:
+    def _with_its_earlier_words(self, said: RowWords) -> RowWords:
         had = self._there.get(said.key)
         if had is None:
             return said
@@ -187,12 +183,12 @@ def _not_meant(
 
 
 def _is_other(had: RowWords, said: RowWords) -> bool:
-    """Nothing is blanked, and something says something else: not only more, nor only what was masked when it was captured."""
+    """Whether words were replaced: not only extended, nor only masked when they were captured."""
     pairs = zip(had.words, said.words, strict=True)
-    return any(old and new and _says_other(old, new) for old, new in pairs)
+    return any(old and new and _is_replaced(old, new) for old, new in pairs)
 
 
-def _says_other(old: str, new: str) -> bool:
+def _is_replaced(old: str, new: str) -> bool:
     return old not in new and not _alike(old, new)
 
 
@@ -201,7 +197,7 @@ def _is_less(had: RowWords, said: RowWords) -> bool:
 
 
 def _is_back(missed: _Missed, now: Mapping[str, RowWords], alike: Mapping[str, Sequence[RowWords]]) -> bool:
-    """Whether it is there after all: at its old place, or given back under another number. `alike`: who is there, by `same`."""
+    """Whether it is there after all: at its old place, or restored under another number. `alike`: present rows by `same`."""
     one, there = missed.said, now.get(missed.said.key)
     if there is not None and not _is_less(one, there) and not _is_other(one, there):
         return True
@@ -210,7 +206,7 @@ def _is_back(missed: _Missed, now: Mapping[str, RowWords], alike: Mapping[str, S
 
 
 def _hidden_by(one: RowWords, came: Iterable[list[RowWords]]) -> list[RowWords] | None:
-    """Rows that say what this one says, but for what was masked when it was captured."""
+    """Rows with the words of this one, except for what was masked when it was captured."""
     if not any(is_masked(_bytes(words)) for words in one.words):
         return None
     return next((held for held in came if held and all(map(_alike, one.words, held[0].words))), None)

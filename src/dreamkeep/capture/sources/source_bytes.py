@@ -1,7 +1,7 @@
-"""A captured source's bytes, back from the journal, byte for byte.
+"""Reads a captured source back from its journal, byte for byte.
 
-A source has generations: as long as it only grows it stays in one; when it was rewritten, the next one begins, whose frames say
-by `ops` what they took over from the one before: `[first, count]` copies lines, a number inserts that many of the frame's own.
+A source has generations. While it only grows it stays in one. When it was rewritten the next one begins, whose frames tell by
+`ops` what they take over from the one before: `[first, count]` copies lines, a number inserts that many of the frame's own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
 
 
 def name_of(host: Host, role: str, path: str) -> str:
-    """Short, safe, and different for each file, however it is spelled: the key of a source in its session's journal."""
+    """The key of a source in its session's journal: short, and the same for each way to write the file's path."""
     return _named(role, host.real_path(os.path.abspath(path)))
 
 
 def names_of(host: Host, role: str, path: str) -> list[str]:
-    """Its name; then those that it had if a link came since to where it lay, or to where a folder above it was: the link may lead
-    anywhere now, and nowhere, and what was captured is still of this file."""
+    """Its name; then the names that it had if the file, or a folder above it, has been replaced by a link since: what was
+    captured is still of this file, wherever the link leads."""
     above, below = os.path.abspath(path), ""
     found = [_named(role, host.real_path(above))]
     while above != os.path.dirname(above):
@@ -45,12 +45,13 @@ def _named(role: str, real: str) -> str:
 
 
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
-    """What the journal says of each source: name → path, role, form, …; the newest word counts. What moved has its new name."""
+    """What the journal says of each source: name → path, role, form, …; the newest event counts. A moved source has its new
+    name."""
     found: dict[str, dict[str, Any]] = {}
     for frame, _ in read_bodies(host, folder, (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
         body = frame["body"]
         if not isinstance(body.get("source"), str):
-            continue  # anybody may have written it: what names no source tells of none
+            continue  # invalid: it names no source
         if body.get("what") == "moved":
             found.pop(str(body.get("was")), None)
         found.setdefault(body["source"], {}).update(body)
@@ -58,8 +59,8 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
 
 
 def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Every line, payload and frame of a session in the order of capture, with its line feed where it had one. Not what lies
-    beside its transcripts, which may be anything. `masked` stands at rows of which at least one is."""
+    """Every line, payload and frame of a session in the order of capture, with its line feed if it had one; without the files
+    beside its transcripts, which may be anything. `masked` is set for rows of which at least one is masked."""
     for frame, raw in read_bodies(host, folder, RAW):
         body = frame["body"] if "chunked" not in frame else _about(raw)
         if "sizes" not in body or body.get("role") in BESIDE:
@@ -82,7 +83,7 @@ def lines(host: Host, folder: str, name: str, generation: int | None = None) -> 
 
 
 class Before(NamedTuple):
-    """What a journal has of a source: the lines of its newest generation and of another one, and how many it holds in all."""
+    """The lines of a source's newest generation and of another one, and how many the journal holds in all."""
 
     now: list[bytes]
     other: list[bytes]
@@ -106,7 +107,7 @@ def before(host: Host, folder: str, name: str, generation: int) -> Before:
 
 
 def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Every generation of a source, in order: its number, and its lines (or pieces) when it was last read."""
+    """Every generation of a source, in order: its number, and its last lines (or pieces)."""
     for _, number, held in all_generations(host, folder, (name,)):
         yield number, held
 
@@ -133,7 +134,7 @@ def _rejoined(frames: Iterable[tuple[str, dict[str, Any], list[bytes]]]) -> Iter
 
 
 def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int, SourceCursor]]:
-    """What was journaled with the last frame of each generation of these sources: how long it is, and its checksum."""
+    """The cursor that was journaled last with each generation of these sources."""
     owners = {f"src:{name}": own for name, own in _owners(host, folder, names).items()}
     found: dict[str, dict[int, SourceCursor]] = {name: {} for name in names}
     for frame in Reading(host, folder, heads=True):
@@ -146,16 +147,16 @@ def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int
 
 
 def grown(host: Host, folder: str, name: str, generation: int) -> Iterator[bytes]:
-    """The bytes of a generation that took nothing over from the one before it, such as the first: in bounded memory."""
+    """The bytes of a generation that takes nothing over from the one before, such as the first; in bounded memory."""
     for _, body, found in _frames(host, folder, _owners(host, folder, (name,))):
         if body["gen"] == generation:
             yield from found
 
 
 def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
-    """Each frame of some sources, with its own lines as bytes that end as they did; and where a generation begins, one without.
+    """Each frame of some sources, with its lines and their line feeds; where a generation begins, a frame without lines.
 
-    `owners`: the names that a source has and had → the one it has."""
+    `owners`: all names that a source has had → its present one."""
     for frame, raw in read_bodies(host, folder, (Kind.SOURCE_READ, Kind.SOURCE_CHANGED)):
         body = frame["body"] if "chunked" not in frame else _about(raw)
         name = owners.get(body["source"])

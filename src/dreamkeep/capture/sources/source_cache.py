@@ -1,6 +1,6 @@
-"""What the last ingest saw of each source: a cache, so that looking again opens nothing that did not change.
+"""A cache of how each source looked at the last ingest, so that the next one opens only what changed.
 
-It holds no truth. Lost or wrong, it costs a closer look: every journal knows by itself how far each of its sources was read.
+If it is lost or wrong, sources are opened in vain, and nothing else happens: every journal carries how far its sources were read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEFT_OUT = ("deleted", "excluded", "empty")
 
 
 class FileLook(NamedTuple):
-    """How a file looked: as far as a stat can tell."""
+    """How a file looks to `stat`."""
 
     size: int
     mtime_ns: int
@@ -31,30 +31,28 @@ class FileLook(NamedTuple):
 
 
 class SourceState(NamedTuple):
-    """`look`: when it was read; None when it must be read again whatever it looks like. `beside`: an SQLite file's -wal.
-
-    `journal`: the folder that holds its session; if that is gone (deleted, lost), the look counts for nothing.
-    """
+    """What is remembered of a source. `look`: how it looked when it was read; None if it must be read again in any case.
+    `beside`: the look of an SQLite file's -wal. `journal`: the folder of its session; if that is gone, the look doesn't count."""
 
     agent: str
     session: str
     look: FileLook | None
     beside: FileLook | None = None
     state: str = ""
-    #: Of a database with many sessions: what each looked like, and whether rows of it were lost by then (ingest_rows.py).
+    #: For a file with many sessions: the fingerprint of each, and whether rows of it were lost (ingest_rows.py).
     rows: dict[str, str] | None = None
     journal: str = ""
     role: str = "main"
-    #: For an audit, so that it need not open what is well: whether the agent ever took away or changed what was captured, and
-    #: how many lines are no records (None: nobody knows, look closer); and its word as it was journaled (content.py).
+    #: For an audit, so that it need not open intact files: whether the agent ever removed or changed what was captured, how many
+    #: lines are no records (None: unknown), and its `SourceCursor` as it was journaled.
     rewritten: bool | None = None
     odd: int | None = None
     word: str = ""
 
 
 class SourcePause(NamedTuple):
-    """A source that is over its own limit. `look`: how it looked then; `day`: on which it is, "" when another day does not help;
-    `limits`: as they were set."""
+    """A source over its own limit. `look`: how it looked then. `day`: the day of the limit, "" if waiting doesn't help. `limits`:
+    the settings then."""
 
     session: str
     problem: str
@@ -63,10 +61,10 @@ class SourcePause(NamedTuple):
     limits: str
 
 
-#: Path, agent, session, role, journal and word of a source of which something was captured. As bare, for the same reason.
+#: Path, agent, session, role, journal and cursor of a captured source. A plain tuple, because an audit compares thousands.
 Captured = tuple[str, str, str, str, str, str]
 
-#: Path, size, time, inode, agent, journal, state and word of a source. Bare, because an audit compares thousands.
+#: Path, size, time, inode, agent, journal, state and cursor of a source.
 Plain = tuple[str, int, int, int, str, str, str, str]
 
 
@@ -77,9 +75,9 @@ class Cache:
         self._journals: dict[str, set[str]] = {}
         self._path = f"{root}/{NAME}"
         self._changed = False
-        # As they were read: most of them are only compared, so they are made into `Seen` when somebody asks for one.
+        # As read from disk: most entries are only compared, so a `SourceState` is made only on demand.
         self._raw: dict[str, list[Any]] = {}
-        #: By source: the day, and what was captured of it then.
+        #: By source: the day, and how many bytes were captured on it.
         self._grown: dict[str, list[Any]] = {}
         self._pauses = paused_sources(host, root)
         self._pauses_changed = False
@@ -94,10 +92,10 @@ class Cache:
                 self._raw = found["sources"]
                 self._grown = dict(found.get("grown", {}))
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            self._raw = {}  # not there, or not ours: then everything is looked at
+            self._raw = {}  # missing or invalid: then every source is opened
 
     def look_at_journals(self) -> None:
-        """Which journals there are now: asked once a round, a listing for each agent."""
+        """Forget which journals exist: they are listed once a round, for each agent."""
         self._journals = {}
 
     def has_journal(self, agent: str, journal: str) -> bool:
@@ -109,7 +107,7 @@ class Cache:
         return journal in self._journals[agent]
 
     def same(self, path: str, at: Stat) -> tuple[str, str, str] | None:
-        """(agent, session, state) of a plain file that looks as it did, and whose journal is there."""
+        """(agent, session, state) of a plain file that looks as it did and whose journal exists."""
         entry = self._raw.get(path)
         try:
             if entry is None or entry[2] != [at.size, at.mtime_ns, at.inode] or entry[3] is not None or entry[5] is not None:
@@ -122,14 +120,14 @@ class Cache:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to save."""
+        """Whether something must be saved."""
         return self._changed
 
     def paths(self) -> Iterable[str]:
         return self._raw
 
     def append_only_files(self) -> Iterator[Plain]:
-        """Of files that were never rewritten and hold nothing but records: as long as one looks so, there is nothing to tell."""
+        """Files that were never rewritten and hold only records: while one looks the same, an audit need not open it."""
         for path, entry in self._raw.items():
             try:
                 agent, _, look, beside, state, rows, journal, _, rewritten, odd, word = entry
@@ -137,17 +135,17 @@ class Cache:
                     size, mtime_ns, inode = look
                     yield path, size, mtime_ns, inode, agent, journal, state, word
             except (ValueError, TypeError):
-                continue  # not ours, or to be read again whatever it looks like
+                continue  # invalid, or to be read again in any case
 
     def captured(self) -> Iterator[Captured]:
-        """Of files that are journaled, each by itself."""
+        """Files with a journal of their own."""
         for path, entry in self._raw.items():
             try:
                 agent, session, _, _, state, rows, journal, role, _, _, word = entry
                 if word and journal and rows is None and state not in _LEFT_OUT:
                     yield path, agent, session, role, journal, word
             except (ValueError, TypeError):
-                continue  # not ours
+                continue  # invalid
 
     def get(self, path: str) -> SourceState | None:
         try:
@@ -165,7 +163,7 @@ class Cache:
         self._changed |= self._raw.pop(path, None) is not None
 
     def forget_session(self, session: str) -> None:
-        """Look again at whatever it came from, however it looks."""
+        """Read its sources again, however they look."""
         agent, _, native = session.partition(":")
         for path in list(self._raw):
             seen = self.get(path)
@@ -176,13 +174,13 @@ class Cache:
                 self.resume(source)
 
     def look_again(self, path: str) -> None:
-        """However it looks; what is known of it stays."""
+        """Read it again, however it looks; keep what is known of it."""
         seen = self.get(path)
         if seen and seen.look:
             self.put(path, seen._replace(look=None))
 
     def grown(self, source: str, day: str) -> int:
-        """How many bytes of a source were captured on that day. If this was lost, it counts from anew."""
+        """How many bytes of a source were captured on that day. If the cache was lost, counting begins at zero."""
         seen = self._grown.get(source)
         return int(seen[1]) if isinstance(seen, list) and len(seen) == 2 and seen[0] == day else 0
 
@@ -206,23 +204,19 @@ class Cache:
 
         if not self._changed:
             return
-        # A path that is no UTF-8 has no place in JSON: such a file is looked into each time.
+        # JSON can't hold a path that is no UTF-8: such a file is opened each time.
         entries = {path: entry for path, entry in self._raw.items() if _is_text(path)}
+        # The limit is per day, so only the last day counts.
+        last = max((str(seen[0]) for seen in self._grown.values()), default="")
+        grown = {path: seen for path, seen in self._grown.items() if _is_text(path) and seen[0] == last}
         try:
             make_folders(self._host, self._path.rpartition("/")[0])
-            replace_file(
-                self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries, "grown": self._grown_today()})
-            )
+            replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries, "grown": grown}))
             if self._pauses_changed:
                 self._save_pauses()
         except OSError:
-            return  # what was read is safe; the next round looks more closely, that is all
+            return  # the journals are safe; the next round opens more files, that is all
         self._changed = False
-
-    def _grown_today(self) -> dict[str, Any]:
-        """Only the last day counts."""
-        last = max((str(seen[0]) for seen in self._grown.values()), default="")
-        return {path: seen for path, seen in self._grown.items() if _is_text(path) and seen[0] == last}
 
     def _save_pauses(self) -> None:
         path = f"{self._root}/{PAUSED}"
@@ -234,7 +228,7 @@ class Cache:
 
 
 def paused_sources(host: Host, root: str) -> dict[str, SourcePause]:
-    """Sources that are over their own limit. In a file of its own, which hardly anybody has: `status` reads it."""
+    """Sources over their own limit, from a file that exists only if there are any: `status` reads it."""
     path = f"{root}/{PAUSED}"
     try:
         found = json.loads(read_file(host, path)) if host.stat(path) is not None else {}
@@ -243,7 +237,7 @@ def paused_sources(host: Host, root: str) -> dict[str, SourcePause]:
             for source, (session, problem, look, day, limits) in found.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
-        return {}  # can't be read, or not ours: then they are looked at once more
+        return {}  # unreadable or invalid: then they are opened once more
 
 
 def _is_text(path: str) -> bool:
@@ -263,10 +257,10 @@ def _entry(seen: SourceState) -> list[Any]:
 def _seen(entry: list[Any]) -> SourceState:
     agent, session, look, beside, state, rows, journal, role, rewritten, odd, word = entry
     if not all(isinstance(text, str) for text in (agent, session, state, journal, role, word)):
-        raise TypeError("somebody else wrote this")
+        raise TypeError("invalid entry")
     if rows is not None and not isinstance(rows, dict):
-        raise TypeError("somebody else wrote this")
+        raise TypeError("invalid entry")
     if rewritten not in (True, False, None) or not (odd is None or isinstance(odd, int)):
-        raise TypeError("somebody else wrote this")
+        raise TypeError("invalid entry")
     looks = (FileLook(*look) if look else None, FileLook(*beside) if beside else None)
     return SourceState(agent, session, *looks, state, rows, journal, role, rewritten, odd, word)

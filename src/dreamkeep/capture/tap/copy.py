@@ -1,20 +1,21 @@
-"""The tap's copy of what passes through: a bounded queue, lines, and a thread that journals them. Never in the way of the bytes.
+"""Journals a copy of what passes through the tap: a bounded queue, split into lines, journaled by a thread. It never delays the
+bytes.
 
     pumps ──put──► queue (64 MiB) ──► lines, numbered in the order of receipt ──► sessions ──► journal (TAP_FRAMES)
 
     {"conn":"…","frames":[[17,"a",1794768499989000000],[18,"e",…,"part"]],"sizes":[…],"lines":[{"jsonrpc":…},"…"]}
 
-A frame is [n, side, when it was received (ns)] and perhaps one word: "part" (its line goes on in the next frame of that side),
-"open" (the stream ended without a line feed), "lost" with a number of bytes that found no room here; its line is empty. All
-other lines ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
+A frame is [n, side, time of receipt (ns)], and perhaps a flag: "part" (its line goes on in the next frame of that side), "open"
+(the stream ended without a line feed), or "lost" with the number of bytes that found no room; its line is empty. All other lines
+ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
 
-A session that the agent does not have begins no journal. So what is said of one of which only the client has spoken is written to
-the keep's own journal first, at receipt, and once more to the session's when the agent knows of it, too:
+A session that the agent does not have gets no journal. So frames of a session that only the client has named are journaled in the
+keep's own journal at receipt, and again in the session's journal once the agent has confirmed it:
 
-    session/load x ──► keep {"conn":C,"named":"x","frames":[[7,…]],…}      a refused one, or one whose tap is killed now, is there
-    its result     ──► x    {"conn":C,"frames":[[7,…],[8,…]],…}            frame 7 of C is the same frame, wherever it lies
+    session/load x ──► keep {"conn":C,"named":"x","frames":[[7,…]],…}      stays there if it is refused, or the tap is killed now
+    its result     ──► x    {"conn":C,"frames":[[7,…],[8,…]],…}            frame 7 of connection C is the same in both journals
 
-When the journal can't be written, the bytes wait in the queue; what does not fit is counted; it is tried again until it works.
+When a journal can't be written, the bytes wait in the queue, what does not fit is counted, and writing is tried until it works.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ ROOM = 64 << 20
 #: A longer line is kept in pieces.
 LONGEST_LINE = 8 << 20
 _BATCH = 4 << 20
-#: So much is remembered for sessions that wait for the agent's first word. What is more stays in the keep's own journal only.
+#: How many bytes are held for sessions that the agent has not confirmed. More than that stays in the keep's own journal only.
 _HELD = 32 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-#: How often it is tried again when the agent has ended and somebody waits for us.
+#: How often writing is tried when the agent has ended and somebody waits for us.
 _LAST_TRIES = 3
 
 PART, OPEN, LOST = "part", "open", "lost"
 
 
 class Chunk(NamedTuple):
-    """Bytes as they came. `lost`: so many were not kept before them; `end`: nothing more comes from this side."""
+    """Bytes as received. `lost`: how many bytes before them were not kept. `end`: nothing more comes from this side."""
 
     side: str
     at: int
@@ -63,7 +64,7 @@ class Chunk(NamedTuple):
 
 
 class Queue:
-    """What was received and is not journaled yet. Putting never waits; what does not fit is counted."""
+    """Bytes that were received and are not journaled yet. `put` never waits; what does not fit is counted."""
 
     def __init__(self, now: Callable[[], int], room: int = ROOM) -> None:
         self._now = now
@@ -87,13 +88,13 @@ class Queue:
             self._ready.notify()
 
     def miss(self, side: str, count: int) -> None:
-        """Bytes that nobody will read any more."""
+        """Count bytes that nobody will read any more."""
         with self._ready:
             self._lost[side] += count
             self.lost[side] += count
 
     def close(self) -> None:
-        """All sides have ended: what comes now is not part of the connection any more."""
+        """All sides have ended. What comes later doesn't belong to the connection."""
         with self._ready:
             if not self._closed:
                 self._closed = True
@@ -103,7 +104,7 @@ class Queue:
             self._ready.notify()
 
     def take(self, most: int = _BATCH) -> list[Chunk]:
-        """Some of it, in the order of receipt; waits for the first. Empty only after the end."""
+        """Some chunks, in the order of receipt; waits for the first. Empty only after the end."""
         with self._ready:
             while not self._chunks and not self._closed:
                 self._ready.wait()
@@ -151,7 +152,7 @@ class Splitter:
         *whole, rest = chunk.data.split(b"\n")
         for line in whole:
             self._add(found, chunk, line)
-            self._end(found, chunk)
+            found.append(self._frame(chunk, self._taken(side), ""))
         self._add(found, chunk, rest)
         if chunk.end and self._sizes[side]:
             self._flush(found, chunk, OPEN)
@@ -160,16 +161,13 @@ class Splitter:
     def _add(self, found: list[TapFrame], chunk: Chunk, data: bytes) -> None:
         side = chunk.side
         while data:
-            # Exactly the longest: whether it goes on is known only when more comes.
+            # A line of exactly the greatest length: only more bytes tell whether it goes on.
             if self._sizes[side] == self._longest:
                 self._flush(found, chunk, PART)
             fits = data[: self._longest - self._sizes[side]]
             self._begun[side].append(fits)
             self._sizes[side] += len(fits)
             data = data[len(fits) :]
-
-    def _end(self, found: list[TapFrame], chunk: Chunk) -> None:
-        found.append(self._frame(chunk, self._taken(chunk.side), ""))
 
     def _flush(self, found: list[TapFrame], chunk: Chunk, flag: str) -> None:
         if self._sizes[chunk.side]:
@@ -196,8 +194,8 @@ _UNKNOWN_END = AgentExit(None, None, "unknown")
 
 
 class Job(NamedTuple):
-    """Frames for one journal, the keep's own where `session` is "". `named`: the session that they name, which the agent has not
-    met. `noted`: so many of the first lie in the keep's own journal already."""
+    """Frames for one journal; the keep's own if `session` is "". `named`: the session that they name and that the agent has not
+    confirmed. `noted`: how many of the first frames the keep's own journal has already."""
 
     session: str
     frames: list[TapFrame]
@@ -206,7 +204,7 @@ class Job(NamedTuple):
 
 
 class HeldFrames:
-    """What the keep's own journal has of sessions that the agent may have yet: their journals begin with it when they do."""
+    """Frames of sessions that the agent has not confirmed yet. A session's journal begins with them once it has."""
 
     def __init__(self, router: Router, most: int = _HELD) -> None:
         self._router = router
@@ -215,7 +213,7 @@ class HeldFrames:
         self._frames: dict[str, list[TapFrame]] = {}
 
     def jobs(self, frames: Sequence[TapFrame]) -> list[Job]:
-        """Each frame has a place at once; each place's frames are in the order of receipt."""
+        """Every frame is journaled at once; the frames of each journal stay in the order of receipt."""
         met: dict[str, Job] = {}
         notes: dict[str, Job] = {}
         fresh: dict[str, list[TapFrame]] = {}
@@ -246,7 +244,7 @@ class HeldFrames:
 
 
 class Copier:
-    """The thread that journals. `journals` and `owners` are opened there: even that must not hold up the agent."""
+    """The thread that journals. It also opens `journals` and `owners`: even that must not delay the agent."""
 
     def __init__(
         self,
@@ -277,10 +275,10 @@ class Copier:
         self.queue = Queue(host.now, room)
         self._splitter = Splitter()
         self._held = HeldFrames(router)
-        self._dead = Tombstones(host, root)
-        #: Journals that know of this connection: native id → full id. None: nothing may be written there.
+        self._tombstones = Tombstones(host, root)
+        #: Sessions whose journals know this connection: native id → full id; None: nothing of it may be journaled.
         self._opened: dict[str, str | None] = {}
-        self._said = False
+        self._complained = False
         self._trouble: dict[str, str] = {}
         self._dropped = 0
         self._ending: AgentExit | None = None
@@ -292,7 +290,7 @@ class Copier:
         self._thread.start()
 
     def finish(self, ending: AgentExit, *, wait_s: float) -> bool:
-        """Journal what is left and how it ended; whether that was done in time."""
+        """Journal what is left, and how the agent ended. Returns whether that was done in time."""
         self._ending = ending
         self.queue.close()
         self._over.set()
@@ -308,11 +306,11 @@ class Copier:
             self._insist(partial(self._save_end, session), 0)
 
     def keep(self, frames: Sequence[TapFrame]) -> None:
-        """Journal them. What may be kept is durable somewhere when this returns, unless we were told to give up."""
+        """Journal frames. When this returns they are durable, unless they must not be kept or we gave up."""
         jobs = self._held.jobs(frames)
         if not jobs or self._is_off():
             return
-        # The keep's own first: it must not wait for a session's journal that can't be written.
+        # The keep's own journal first: it must not wait for a session's journal that can't be written.
         if notes := [job for job in jobs if not job.session]:
             self._insist(partial(self._note, notes), sum(len(job.frames) for job in notes))
         for job in jobs:
@@ -323,12 +321,12 @@ class Copier:
         try:
             return self._host.stat(f"{self._root}/OFF") is not None
         except OSError:
-            return False  # it will be told by the first write
+            return False  # the first write will report it
 
     # -- trouble
 
     def _insist(self, act: Callable[[], None], frames: int) -> None:
-        """Until it works: what comes meanwhile waits in the queue, as far as it fits."""
+        """Try until it works. What comes meanwhile waits in the queue, as far as it fits."""
         pause, tries = _FIRST_PAUSE_S, 0
         while True:
             try:
@@ -336,7 +334,7 @@ class Copier:
                 return
             except (DreamkeepError, OSError) as problem:
                 self._complain(problem)
-            except Exception as problem:  # a mistake of ours must not end the copying, and can't touch the bytes anyway
+            except Exception as problem:  # a bug of ours must not end the copying, and can't touch the bytes anyway
                 self._complain(problem)
                 break
             if self._over.wait(pause):
@@ -354,21 +352,21 @@ class Copier:
         self._tell(problem)
 
     def _tell(self, problem: Exception) -> None:
-        if not self._said:
-            # Once: clients may show an agent's stderr to people.
-            self._said = True
+        if not self._complained:
+            # Only once: clients may show an agent's stderr to people.
+            self._complained = True
             self._say(f"dreamkeep tap: the session continues, but can't be recorded: {problem}")
 
     # -- writing
 
     def _note(self, jobs: Sequence[Job]) -> None:
-        """Into the keep's own journal, all with one sync. A deletion that came between our look and our words has erased what was
-        there, and not them: so they are looked at again."""
-        dead = frozenset(self._dead.all())
+        """Journal in the keep's own journal, with one sync. If a deletion came between our check and our write, it could not
+        erase these frames: so they are checked again."""
+        dead = frozenset(self._tombstones.all())
         events = self._notes(jobs)
         if not events:
             return
-        if self._journals().append_if("", events, {}, still=lambda: self._dead.all() == dead) is None:
+        if self._journals().append_if("", events, {}, still=lambda: self._tombstones.all() == dead) is None:
             self._note(jobs)
             return
         self._opened[""] = ""
@@ -376,14 +374,14 @@ class Copier:
 
     def _notes(self, jobs: Sequence[Job]) -> list[Event]:
         kept = [job for job in jobs if not job.named or self._may_be_noted(job.named)]
-        return [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_buried(job))) for job in kept]
+        return [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_deleted(job))) for job in kept]
 
     def _save(self, job: Job) -> None:
         session = self._id_of(job.session)
         if session is None:
             return
         if not session:
-            job = job._replace(frames=job.frames[job.noted :])  # no name for a session: what waited for it is there
+            job = job._replace(frames=job.frames[job.noted :])  # no valid id: the keep's own journal has its held frames already
         try:
             events = [self._opening(session, job)] if session and job.session not in self._opened else []
             events += self._resumed(session, job) if session else []
@@ -392,25 +390,28 @@ class Copier:
             self._router.prompted.discard(job.session)
         except Deleted as problem:
             self._tell(problem)
-            session = None  # for good: nothing brings it back
+            session = None  # a deleted session stays deleted
         self._opened[job.session] = session
         self._trouble.clear()
 
     def _may_be_noted(self, native: str) -> bool:
-        """Also what is said of a session that is not there may be a secret of one that is excluded, or was deleted. Whose it is
-        may not be known yet: an agent introduces itself when it is asked."""
+        """Whether frames of an unconfirmed session may be journaled: not if it is excluded or was deleted. Its agent may not be
+        known yet, because an agent introduces itself only when asked; so the id is checked for all agents that it could be."""
         session = self._id_of(native)
         return session == "" or (
-            session is not None and not any(self._dead.has(session_id(agent, native)) for agent in self._router.agents())
+            session is not None and not any(self._tombstones.has(session_id(agent, native)) for agent in self._router.agents())
         )
 
-    def _without_buried(self, job: Job) -> Job:
-        """An agent that is asked which sessions it has tells their titles, also of those that were deleted here."""
-        return job._replace(frames=[one._replace(line=b"{}") if self._names_buried(one.line) else one for one in job.frames])
+    def _without_deleted(self, job: Job) -> Job:
+        """An agent that lists its sessions tells their titles, also of sessions deleted here: such lines are emptied."""
+        deleted = self._tombstones.all()
+        if not deleted:
+            return job
 
-    def _names_buried(self, line: bytes) -> bool:
-        dead = self._dead.all()
-        return bool(dead) and any(f"{agent}:{id}" in dead for id in ids_in(line) for agent in self._router.agents())
+        def names_deleted(line: bytes) -> bool:
+            return any(f"{agent}:{id}" in deleted for id in ids_in(line) for agent in self._router.agents())
+
+        return job._replace(frames=[one._replace(line=b"{}") if names_deleted(one.line) else one for one in job.frames])
 
     def _packed(self, job: Job) -> Mapping[str, Any]:
         about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
@@ -422,27 +423,28 @@ class Copier:
         return pack(about, [frame.line for frame in job.frames], pieces)
 
     def _id_of(self, native: str) -> str | None:
-        """The journal it goes to; None when nothing may be kept of it."""
+        """The full id of a session; "" if it is no valid id; None if nothing of it may be kept."""
         if native in self._opened:
             return self._opened[native]
         try:
             session = session_id(self._router.agent, native)
         except Refused:
-            return ""  # no name for a session; kept all the same
+            return ""  # kept all the same, in the keep's own journal
         return None if self._excluded(*self._folder(native)) else session
 
     def _opening(self, session: str, job: Job) -> Event:
-        """The session is there, and this connection becomes part of it."""
+        """Opens the session if need be; returns the event that adds this connection to it."""
         journals = self._journals()
         if journals.writer(session).carried("opened") is None:
             cwd, project = self._folder(job.session)
             body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
-            # The cursor makes it once only, also when another capture finds the same session at the same time.
+            # Because `opened` is carried, it is journaled once only, also if another process captures the session at the same
+            # time.
             journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
         return self._event(Kind.TAP_OPENED, self._about(job))
 
     def _resumed(self, session: str, job: Job) -> list[Event]:
-        """A session that had ended goes on when somebody prompts it; looking at it is no reason."""
+        """An ended session goes on when somebody prompts it, not when somebody loads it."""
         if job.session not in self._router.prompted:
             return []
         if self._journals().writer(session).carried("state") != ENDED:
@@ -450,19 +452,19 @@ class Copier:
         return [Event(self._ids.new(), Kind.SESSION_RESUMED, rfc3339(self._host.now()), {"captured": 1}, {"state": ACTIVE})]
 
     def _folder(self, native: str) -> tuple[str, str]:
-        met = self._router.about(native)
-        cwd = met.cwd if met and met.cwd.isprintable() else ""
+        known = self._router.about(native)
+        cwd = known.cwd if known and known.cwd.isprintable() else ""
         return cwd, self._project(cwd) if os.path.isabs(cwd) else ""
 
     def _project(self, cwd: str) -> str:
         try:
             return project_of(self._host, cwd, os.uname().nodename)
         except (OSError, ValueError):
-            return ""  # a folder of another machine, or one that we may not look at
+            return ""  # a folder of another machine, or an unreadable one
 
     def _about(self, job: Job) -> dict[str, Any]:
         router = self._router
-        met = router.sessions.get(job.session)
+        known = router.sessions.get(job.session)
         about: dict[str, Any] = {
             "conn": self.conn,
             "owner": self._owners().mine(),
@@ -470,10 +472,10 @@ class Copier:
             "command": self._command,
             "session": job.session,
             "since": job.frames[0].n,
-            "loaded": bool(met and met.loaded),
+            "loaded": bool(known and known.loaded),
             "scrape": self._scrape,
         }
-        more = {"version": router.version, "parent": met.parent if met else ""}
+        more = {"version": router.version, "parent": known.parent if known else ""}
         return {**about, **{key: value for key, value in more.items() if value}}
 
     def _save_end(self, session: str) -> None:

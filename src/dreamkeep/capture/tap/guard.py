@@ -1,6 +1,6 @@
 """The tap's guard: a small process that sits where the agent sits, as a child of the tap and a member of its process group.
 
-    python -I -S tap_guard.py PID HANDLE        the agent; a handle of it (Linux' pidfd) that no other process can inherit, or -1
+    python -I -S guard.py PID HANDLE        the agent; a handle of it (Linux' pidfd) that no other process can inherit, or -1
 
 Stands by itself: loads nothing of ours. It does two things, both over the pipes that the tap gave it:
 

@@ -1,12 +1,12 @@
-"""Which session a frame of an ACP connection belongs to. Pure: remembers what was asked, touches nothing.
+"""Finds the session that a frame of an ACP connection belongs to. Pure: it only remembers the requests.
 
     params.sessionId ──► that session           response ──► the session of its request
     result of session/new ──► the new session   nothing of it ──► "", the keep's own journal
 
-Clients ask for sessions that they remember and the agent does not have. So a session is *met* only when the agent says so: by a
-result, or by naming it itself. Until then it is only *named*, and its frames begin no session (`met`, `refused`).
+Clients ask for sessions that they remember and the agent no longer has. So a session is *confirmed* only by the agent: by a
+result, or by naming it itself. Until then it is only *named*, and its frames open no session (`knows_session`, `refused`).
 
-Lines that can't be read, and stderr, go where somebody was asked last. A line in pieces can't be parsed, only searched.
+Lines that can't be parsed, and stderr, belong to the session that was prompted last. A line in pieces can only be searched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TapRequest(NamedTuple):
 
 
 class TapSession(NamedTuple):
-    """What is known of a session when its first frame comes."""
+    """What is known of a session."""
 
     native: str
     cwd: str = ""
@@ -51,16 +51,16 @@ class Router:
         self._by_command = agent_named(*command[:_WORDS_OF_COMMAND])
         self._introduced: str | None = None
         self.version = ""
-        #: Those the agent knows of, and those that so far only the client speaks of.
+        #: Sessions that the agent has confirmed; and those that only the client has named so far.
         self.sessions: dict[str, TapSession] = {}
         self._named: dict[str, TapSession] = {}
         self._asked: dict[str, dict[Any, TapRequest]] = {CLIENT: {}, AGENT: {}}
-        #: Sessions that were prompted; whoever looks takes them out.
+        #: Sessions that were prompted; the reader removes them.
         self.prompted: set[str] = set()
-        #: The session that was asked for something last, and the one before it that is known to be there.
+        #: The session that was prompted last, and the last confirmed one before it.
         self._busy = ""
         self._was_busy = ""
-        #: Where the pieces of a frame that is too long for one go.
+        #: Side → session of a frame whose next piece is still to come.
         self._going_on: dict[str, str] = {}
 
     @property
@@ -68,7 +68,7 @@ class Router:
         return self._given or self._introduced or self._by_command
 
     def agents(self) -> Sequence[str]:
-        """Whose a session that was not met may turn out to be."""
+        """The agents that an unconfirmed session may belong to."""
         known = self._given or self._introduced
         return (known,) if known else (*(agent.name for agent in registry.agents() if agent.acp_names), UNNAMED)
 
@@ -76,7 +76,7 @@ class Router:
         return session in self.sessions or not session
 
     def refused(self, session: str) -> bool:
-        """Only the client spoke of it, and the agent has nothing more to say to that."""
+        """Only the client named it, and no request for it is open any more."""
         return not self.knows_session(session) and not any(asked.session == session for asked in self._asked[CLIENT].values())
 
     def about(self, session: str) -> TapSession | None:
@@ -96,7 +96,7 @@ class Router:
         return target
 
     def _logged(self, line: bytes) -> str:
-        # One stream for all sessions of an agent: a line that names one of them is that one's.
+        # stderr is shared by all sessions of an agent: a line that names one belongs to it.
         for found in _LOGGED_SESSION.finditer(line[:_SEARCHED]):
             if self.about(name := found[1].decode("utf-8", "replace")):
                 return name
@@ -113,7 +113,7 @@ class Router:
         return self._message(side, parsed) if isinstance(parsed, dict) else self._busy
 
     def _searched(self, side: str, line: bytes) -> str:
-        # Text inside of a message can't look like these: its quotes are escaped.
+        # Text inside a message can't match: its quotes are escaped.
         head = line[:_SEARCHED]
         found = {"session": _SESSION_ID.search(head), "method": _METHOD.search(head), "id": _ID.search(head)}
         session, method, rpc_id = (match[1].decode("utf-8", "replace") if match else "" for match in found.values())
@@ -137,7 +137,7 @@ class Router:
             while len(asked) > _MOST_ASKED:
                 del asked[next(iter(asked))]
         if session and side == AGENT:
-            self._meet(session, cwd)
+            self._confirm(session, cwd)
         elif session and session not in self.sessions:
             self._name(session, cwd, loaded=method in ("session/load", "session/resume"))
         if session and method == "session/prompt":
@@ -156,9 +156,9 @@ class Router:
             self._introduce(result.get("agentInfo"))
         made = _text(result.get("sessionId"))
         if made and asked.method in ("session/new", "session/fork"):
-            self._meet(made, asked.cwd, parent=asked.session)
+            self._confirm(made, asked.cwd, parent=asked.session)
         if asked.session and side == AGENT:
-            # A result for a session that goes is no reason to begin one here.
+            # The result of deleting a session must not open it here.
             there = "result" in message and not message.get("error") and asked.method != "session/delete"
             self._note_answer(asked.session, there=there)
         return asked.session or made
@@ -166,7 +166,7 @@ class Router:
     def _note_answer(self, session: str, *, there: bool) -> None:
         """The agent has answered a request that names a session."""
         if there:
-            self._meet(session, "")
+            self._confirm(session, "")
         elif self.refused(session):
             self.prompted.discard(session)
             if self._busy == session:
@@ -176,11 +176,11 @@ class Router:
         if self.sessions:
             return
         if isinstance(info, dict) and _text(info.get("name")):
-            # An agent that has a name of its own has ids of its own, whatever the command is called.
+            # The agent's own name counts more than the name of the command.
             self._introduced = agent_named(info["name"])
             self.version = _text(info.get("version"))[:100]
         else:
-            self._introduced = self._introduced or self._by_command  # it had the chance
+            self._introduced = self._introduced or self._by_command  # it gave no name
 
     def _name(self, session: str, cwd: str, *, loaded: bool) -> None:
         known = self._named.pop(session, None) or TapSession(session)
@@ -188,12 +188,12 @@ class Router:
         while len(self._named) > _MOST_ASKED:
             del self._named[next(iter(self._named))]
 
-    def _meet(self, session: str, cwd: str, *, parent: str = "") -> None:
+    def _confirm(self, session: str, cwd: str, *, parent: str = "") -> None:
         if not self.sessions:
-            self._given = self.agent  # from here on it stands
+            self._given = self.agent  # must not change any more
         known = self.sessions.get(session)
         if known is None:
-            # Some agents talk of a new session before they answer the request that made it.
+            # Some agents name a new session before they answer the request that made it.
             waiting = [asked.cwd for asked in self._asked[CLIENT].values() if asked.method == "session/new"]
             named = self._named.pop(session, None) or TapSession(session, cwd or (waiting[-1] if waiting else ""))
             self.sessions[session] = named._replace(cwd=named.cwd or cwd, parent=parent)
@@ -204,7 +204,7 @@ class Router:
 
 
 def agent_named(*names: str) -> str:
-    """Our name of an agent, by what it calls itself or is called."""
+    """Our name of an agent, from its own name or its command."""
     for name in names:
         base = name.rstrip("/").rpartition("/")[2].lower()
         for agent in registry.agents():
@@ -214,7 +214,7 @@ def agent_named(*names: str) -> str:
 
 
 def ids_in(line: bytes) -> set[str]:
-    """Native ids of all sessions that a line names. (Not those in somebody's text: there a quote has a backslash before it.)"""
+    """Native ids of all sessions that a line names. (Not those inside texts, where a backslash stands before each quote.)"""
     return {found[1].decode("utf-8", "replace") for found in _SESSION_ID.finditer(line)}
 
 
@@ -223,5 +223,5 @@ def _text(value: object) -> str:
 
 
 def _id(value: object) -> object:
-    """1 and "1" are two ids, 1 and 1.0 and True are not worth telling apart."""
+    """1 and "1" are two ids; 1, 1.0 and True count as the same."""
     return value if isinstance(value, (str, int, float)) else None

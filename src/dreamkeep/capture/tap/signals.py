@@ -3,7 +3,7 @@
     to the tap alone (kill PID) ─────────────────► the guard has not got it ──► sent on to the agent
     to the group (kill -PGID, Ctrl-C, hang-up) ──► the guard has it, so has the agent ──► not sent on
 
-A signal does not say whom else it was sent to; a member of the same group knows (tap_guard.py). The road not taken is a group of
+A signal does not say whom else it was sent to; a member of the same group knows (guard.py). The road not taken is a group of
 its own for the agent: then whoever ends the client's group with SIGKILL would leave the agent and all its children behind, Ctrl-Z
 would stop the tap only, and what asks at the terminal below the agent (ssh, git) would be stopped for ever. So tap, agent and
 guard stay in the client's group, and the terminal stops and continues them together. SIGTSTP to the tap's pid alone stops the

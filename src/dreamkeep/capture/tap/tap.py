@@ -1,14 +1,14 @@
-"""`tap -- AGENT…`: between an ACP client and its agent, on stdio. Bytes pass unchanged; a copy is journaled (tap_copy.py).
+"""`tap -- AGENT…`: sits between an ACP client and its agent, on stdio. Bytes pass unchanged; a copy is journaled (copy.py).
 
-    client stdin ──► pump ──► agent stdin       one thread each; they read and write whatever comes: a slow side holds up only its
-    client stdout ◄── pump ◄── agent stdout     own direction, as a pipe would; ends of streams are passed on; nothing waits for
-    our stderr ◄── pump ◄── agent stderr        a line, a parser or a disk
+    client stdin ──► pump ──► agent stdin       a thread each, which passes on whatever comes. A slow side delays only its own
+    client stdout ◄── pump ◄── agent stdout     direction, as with a pipe. Ends of streams are passed on. Nothing waits for a
+    our stderr ◄── pump ◄── agent stderr        line, a parser or a disk
 
-What a direct connection would show is shown: signals go to the agent (tap_signals.py), its exit code comes back (128 + N for
-signal N), the client gets a broken pipe when the agent reads no more, and when the tap is killed, so is the agent (tap_guard.py).
-Switched off, the tap *becomes* the agent (exec) and is not there at all.
+It behaves like a direct connection: signals go to the agent (signals.py), its exit code comes back (128 + N for signal N), the
+client gets a broken pipe when the agent reads no more, and when the tap is killed, so is the agent (guard.py). When dreamkeep is
+switched off, the tap *becomes* the agent (exec).
 
-Unlike elsewhere, pipes and processes are handled here and not by the host: this file is itself a door, and holds no rules.
+Unlike elsewhere, pipes and processes are handled here and not by the host.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from dreamkeep.journal.places import session_id
 from dreamkeep.journal.writers import JournalWriters
 
 _READ = 1 << 18
-#: After the agent's death its pipes may be held open by its children: then we wait for so long without a byte.
+#: After the agent's death its children may hold its pipes open: then we wait this long without a byte.
 _QUIET_S = 1.0
-#: A client that does not take the agent's last words gets so long.
+#: How long to wait for a client that does not read the agent's last bytes.
 _SLOW_CLIENT_S = 30.0
-#: A child that the agent left behind may go on talking into its pipes for ever.
+#: A child that the agent left behind may write into its pipes for ever.
 _LEFT_BEHIND_S = 3.0
-#: What is left in the agent's pipes when nobody takes it is read for the copy, so much of it.
+#: How many bytes left in the agent's pipes are read for the copy.
 _LAST_WORDS = 1 << 20
-#: An agent whose client is gone gets so long to end by itself, then again so long after SIGTERM.
+#: How long an agent without a client may take to end by itself, and again after SIGTERM.
 _GRACE_S = 5.0
-#: How long the journal may take at the end. The client has its end of stream by then.
+#: How long journaling may take at the end. The client has seen the end of the stream by then.
 _JOURNAL_S = 10.0
-#: Threads change places this often, so that the copy's work never holds up a byte for long.
+#: How often threads switch, so that copying never delays a byte for long.
 _SWITCH_S = 0.000_5
 _NOT_FOUND, _NOT_STARTED = 127, 126
 
@@ -101,12 +101,12 @@ def _not_started(command: Sequence[str], problem: OSError) -> int:
 
 
 def _say(text: str) -> None:
-    """To people, if somebody listens: a full pipe is no reason to wait."""
+    """To people, if somebody reads: a full pipe must not block us."""
     try:
         if _ready(2, select.POLLOUT, 0):
             os.write(2, f"{text}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # nobody listens
+        pass  # nobody reads
 
 
 def _ready(handle: int, what: int, wait_ms: int | None = None) -> bool:
@@ -116,7 +116,7 @@ def _ready(handle: int, what: int, wait_ms: int | None = None) -> bool:
 
 
 class Pump(threading.Thread):
-    """One direction. It owns its reading: nobody else reads there while it runs."""
+    """Passes bytes on in one direction. While it runs, nothing else reads from its source."""
 
     def __init__(
         self, side: str, source: int, sink: int, queue: Queue, broken: Callable[[], bool], ended: Callable[[], None]
@@ -135,7 +135,7 @@ class Pump(threading.Thread):
         """Until the source ends; then so does the sink."""
         flows = True
         while data := _read(self.source):
-            # First the copy, which never waits: an answer can't be noted before its question.
+            # Copied first, which never waits: else an answer could be journaled before its question.
             self._queue.put(self.side, data)
             self.passed += len(data)
             if flows and not self._write(data):
@@ -163,7 +163,7 @@ def _read(handle: int) -> bytes:
 
 
 def _write(handle: int, data: bytes) -> bool:
-    """All of it; False when nobody reads there any more."""
+    """Writes all of it; False when nobody reads there any more."""
     view = memoryview(data)
     while view:
         try:
@@ -194,7 +194,7 @@ class Connection:
         self._queue = queue
         self.inward = Pump(CLIENT, 0, self._to_agent, queue, self._agent_is_deaf, self._hang_up)
         self.outward = Pump(AGENT, from_agent, 1, queue, self._client_is_gone, self.silence)
-        # Our own stderr stays open: there may be something to say.
+        # Our own stderr stays open for our own messages.
         self.errors = Pump(STDERR, errors, 2, queue, lambda: True, lambda: None)
 
     def start(self) -> None:
@@ -206,12 +206,12 @@ class Connection:
         os.dup2(self._nothing, self._to_agent, inheritable=False)
 
     def _agent_is_deaf(self) -> bool:
-        """The agent reads no more: so do we, and the client hears of it as it would without us."""
+        """The agent reads no more: we stop reading, too, so that the client gets a broken pipe."""
         os.dup2(self._nothing, 0)
         return False
 
     def _client_is_gone(self) -> bool:
-        """Nobody hears the agent: let it end, and keep what it still says."""
+        """The client is gone: let the agent end, and keep what it still writes."""
         self._hang_up()
         threading.Thread(target=self._end_agent, name="tap end", daemon=True).start()
         return True
@@ -224,7 +224,7 @@ class Connection:
             act()
 
     def drain(self) -> None:
-        """After the agent's death: everything it said, to the client and to the copy, as far as anybody can wait for it."""
+        """After the agent's death: pass on everything that it wrote, within the time limits."""
         pumps = [self.outward, self.errors]
         passed, since = -1, time.monotonic()
         died = since

@@ -23,8 +23,9 @@ from zlib import crc32
 
 from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.agents.facts import Fact
+from dreamkeep.capture.context import Overtaken
 from dreamkeep.capture.find import named
-from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.session_start import facts_in
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.capture.sources.content import Content, PlainFile, SourceCursor, Unpacked, untouched
@@ -602,10 +603,10 @@ def _read(context: RepairContext, journal: Journal, again: list[SourceToReread])
     host = context.host
     ingest = Ingest(host, context.root, context.journals, context.ids, exclude=context.exclude)
     if again and journal.readable.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
-        ingest.begin_again(journal.session, _facts(host, [one.source for one in again]))
+        ingest.files.repeat_opening(journal.session, _facts(host, [one.source for one in again]))
     for source, behind, torn, told, *_ in again:
         if not told and not torn:  # a torn one is described together with its new generation
-            ingest.tell_again(source)
+            ingest.files.repeat_source_opened(source)
         if behind:
             for outcome in ingest.take(source, host.stat(source.path)):
                 if outcome.problem or outcome.state == "excluded":
@@ -614,7 +615,7 @@ def _read(context: RepairContext, journal: Journal, again: list[SourceToReread])
             continue
         content = opened(host, source)
         try:
-            ingest.take_again(source, content)
+            ingest.files.reread(source, content)
         finally:
             content.close()
 

@@ -55,16 +55,16 @@ def export(
 def import_(
     context: KeepContext, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
-    from dreamkeep.capture.sources.merge_source import regain
+    from dreamkeep.capture.sources.merge_source import merge_source
     from dreamkeep.journal.places import KEEP
     from dreamkeep.recovery.snapshot.importing import ImportViews, SnapshotImport
 
-    def take_again(session: str, name: str, other: str) -> str:
-        return regain(context.host, context.root, open_ingest(context), session, name, other)
+    def merge(session: str, name: str, other: str) -> str:
+        return merge_source(open_ingest(context).context, session, name, other)
 
     path = os.path.abspath(os.fspath(file))
     index = ImportViews(lambda: forget_journal(context, KEEP, ()), _open_placing(context), partial(take_in_edits, context))
-    done = SnapshotImport(context.host, context.root, path, context.journals, take_again, index).run(progress)
+    done = SnapshotImport(context.host, context.root, path, context.journals, merge, index).run(progress)
     skipped = [{"where": where, "why": why} for where, why in done.skipped]
     return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
 
