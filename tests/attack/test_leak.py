@@ -11,10 +11,9 @@ import pytest
 from dreamkeep import Keep
 from tests.helpers.claude_home import SID, record
 from tests.helpers.hook_calls import START
-from tests.helpers.leaks import every_byte, leaks
+from tests.helpers.leaks import every_byte, holding, leaks
 from tests.helpers.model_server import serving
 from tests.helpers.secrets import INNOCENT, Planted, planted
-from tests.recovery.test_delete import holding
 
 from .conftest import Count
 from .world import World

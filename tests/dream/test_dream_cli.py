@@ -190,7 +190,7 @@ def test_undo_takes_a_run_back_and_why_tells_where_a_note_comes_from(told: str, 
 
 def test_what_an_undone_run_had_superseded_is_superseded_by_a_later_run_that_said_the_same(root: str) -> None:
     """M11: and with that run undone, too, it holds again."""
-    from tests.dream.test_publish import Prompts
+    from tests.helpers.prompt_dreams import Prompts
 
     old, new = "The port of the server is always 8080.", "The port of the server is always 8443."
     with Keep.open(root) as keep:
@@ -221,7 +221,7 @@ def test_what_an_undone_run_had_superseded_is_superseded_by_a_later_run_that_sai
 
 def test_a_word_that_another_runs_word_had_overruled_when_it_was_heard_holds_when_that_run_is_undone(root: str) -> None:
     """M11: it came too late, or from an agent: the run that heard it superseded it itself."""
-    from tests.dream.test_publish import Prompts
+    from tests.helpers.prompt_dreams import Prompts
 
     class Replies:
         def backfill(self, given: Given) -> list[Proposal]:
@@ -249,7 +249,7 @@ def test_a_word_that_another_runs_word_had_overruled_when_it_was_heard_holds_whe
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_notes_history_counts_no_session_whose_run_was_undone(root: str, gone: int) -> None:
     """M11: `why` tells how many sessions said it, of those that are left."""
-    from tests.dream.test_publish import Prompts
+    from tests.helpers.prompt_dreams import Prompts
 
     runs = []
     with Keep.open(root) as keep:

@@ -26,7 +26,8 @@ from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.verbs.dream.dreams import open_dreaming
 from tests.helpers.faults import Dying, FragileHost, PowerCut
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import memory
 
 SETTINGS = Settings(session_count=5, time_hours=24.0, max_attempts=3, loss_guard=0.25)
 
@@ -97,10 +98,6 @@ def filled(root: Path, sessions: int = 2, turns: int = 2) -> None:
             for k in range(turns):
                 session.record(f"rule {n}.{k}")
             session.end()
-
-
-def memory(keep: Keep) -> Memory:
-    return Memory.load(keep.context.ask(lambda store: store.memory()))
 
 
 def texts(keep: Keep) -> list[str]:

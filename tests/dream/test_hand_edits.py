@@ -14,10 +14,9 @@ from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, Refused
 from dreamkeep.host import RealHost
 from dreamkeep.memory import page
-from tests.dream.test_dream_run import memory
-from tests.dream.test_publish import RULES, Prompts, say, texts
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import RULES, Prompts, memory, say, texts
 
 PORT, FORCE = "The port must be 8443.", "Never force-push to main."
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from tests.helpers.model_keep import assert_grounded, memory, notes, open_keep, say, seen
+from tests.helpers.model_keep import assert_grounded, notes, open_keep, say, seen
 from tests.helpers.model_server import Server, item, places, serving
+from tests.helpers.prompt_dreams import memory
 
 TYPED = "keep the loan totals in cents"
 PASTED = "The stub must always be used, because it is quicker."

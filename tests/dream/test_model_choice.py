@@ -22,7 +22,7 @@ from dreamkeep.dream.backends.model.requests import OURS
 from dreamkeep.errors import BadConfig, BadUsage, OverBudget
 from dreamkeep.host import RealHost
 from tests.helpers import loopback
-from tests.helpers.answers import answer, talk
+from tests.helpers.answers import answer, kind_of, talk
 from tests.paths import ROOT
 
 KEY = "sk-" + "q7W" * 12
@@ -35,10 +35,6 @@ class Later(RealHost):
 
     def now(self) -> int:
         return super().now() + self._ns
-
-
-def kind_of(text: str) -> str:
-    return "read" if "You read finished sessions" in text else "challenge" if "You check notes" in text else "merge"
 
 
 class Server(loopback.Server):
@@ -145,8 +141,7 @@ def test_an_agents_program_dreams_once_it_is_chosen_and_our_hooks_are_off_in_it(
     words = f"""
 import json, os, sys
 sys.path[:0] = {[str(ROOT)]!r}
-from tests.helpers.answers import answer
-from tests.dream.test_model_choice import kind_of
+from tests.helpers.answers import answer, kind_of
 text = sys.stdin.read()
 told = {{"off": os.environ.get("DREAMKEEP_OFF"), "dreaming": os.environ.get("DREAMKEEP_DREAMING"), "words": sys.argv[1:]}}
 with open({str(seen)!r}, "a") as file:

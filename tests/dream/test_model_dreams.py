@@ -10,8 +10,9 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli.dream import describe_why
-from tests.helpers.model_keep import assert_grounded, memory, notes, open_keep, say
+from tests.helpers.model_keep import assert_grounded, notes, open_keep, say
 from tests.helpers.model_server import Server, item, places, serving, suggest_all
+from tests.helpers.prompt_dreams import memory
 from tests.helpers.secrets import planted
 
 RULE = "never send real mail from a test"

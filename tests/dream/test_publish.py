@@ -11,44 +11,13 @@ from threading import Thread
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.dream.backends.api import Given, Proposal
 from dreamkeep.dream.pages.publish import Publishing
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, publish_file
 from dreamkeep.verbs.dream.pages import pages_differ, publish_pages
-from tests.dream.test_dream_run import memory
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_delete import holding
-
-
-class Prompts:
-    """Every prompt is a constraint."""
-
-    name = "prompts"
-
-    def backfill(self, given: Given) -> list[Proposal]:
-        said = [m for turn in given.turns if not turn.known for m in turn.messages if m.role == "user"]
-        return [Proposal("constraint", m.text, m.seq, m.text, confidence=0.9) for m in said]
-
-
-RULES = ("Never store prices as floats.", "Deploys go through the staging cluster.", "The changelog is written by hand.")
-
-
-def say(keep: Keep, name: str, *words: str) -> str:
-    session = keep.session(name, cwd="/")
-    for one in words:
-        session.record(one)
-    session.end()
-    return keep.summary(f"python:{name}").project
-
-
-def page_of(root: Path) -> Path:
-    [found] = (root / "pages").glob("*/MEMORY.md")
-    return found
-
-
-def texts(keep: Keep) -> set[str]:
-    return {one["text"] for one in keep.notes()}
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import RULES, Prompts, memory, page_of, say, texts
 
 
 def test_a_dream_writes_the_page_and_nothing_new_changes_no_byte(tmp_path: Path) -> None:

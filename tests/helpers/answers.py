@@ -35,6 +35,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"operations": [{"item": n, "operation": "new", "other": "", "why": ""} for n in range(1, count + 1)]}
 
 
+def kind_of(text: str) -> str:
+    """What a request of these words asks for."""
+    return "read" if "You read finished sessions" in text else "challenge" if "You check notes" in text else "merge"
+
+
 def _item(place: str, words: str) -> dict[str, Any]:
     quote = {"place": place, "words": words[:300], "speaker": "user"}
     found = {"kind": "constraint", "note": f"{words[0].upper()}{words[1:300]}", "quotes": [quote], "strength": "clear"}

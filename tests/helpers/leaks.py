@@ -9,6 +9,9 @@ from pathlib import Path
 
 import zstandard
 
+from dreamkeep.host import RealHost
+from dreamkeep.journal import parts
+
 
 def every_byte(root: str) -> Iterator[tuple[str, bytes]]:
     """Of each file of a keep, unpacked where it is packed."""
@@ -25,3 +28,12 @@ def leaks(root: str, *secrets: str) -> list[tuple[str, str]]:
         form for secret in secrets for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     }
     return [(path, form) for path, data in every_byte(root) for form in forms if form.encode() in data]
+
+
+def holding(root: Path, word: bytes) -> list[str]:
+    """The files that contain the word, as they are or unpacked, and the folders of journals with an event that does."""
+    found = [str(path) for path in root.rglob("*") if path.is_file() and word in path.read_bytes()]
+    host = RealHost()
+    for folder in {path.parent for path in root.rglob("*.jsonl*")}:
+        found += [str(folder) for n in parts.numbers(host, str(folder)) if word in b"".join(parts.lines(host, str(folder), n))]
+    return found

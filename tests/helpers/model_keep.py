@@ -8,10 +8,10 @@ from typing import Any
 
 from dreamkeep import Keep
 from dreamkeep.memory.insight import Quote
-from dreamkeep.memory.memory import Memory
 from dreamkeep.session.reading.digest import place_of
 from dreamkeep.session.reading.origin import HeardWords, origin_at, split_origins
 from tests.helpers.model_server import Server
+from tests.helpers.prompt_dreams import memory
 
 
 def open_keep(server: Server, root: Path, dream: str = "", model: str = "") -> Keep:
@@ -31,10 +31,6 @@ def say(keep: Keep, name: str, *turns: Any, cwd: str = "/") -> str:
         session.record(said, *follows)
     session.end()
     return session.id
-
-
-def memory(keep: Keep) -> Memory:
-    return Memory.load(keep.context.ask(lambda store: store.memory()))
 
 
 def notes(keep: Keep, state: str | None = "active") -> list[str]:

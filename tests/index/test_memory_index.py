@@ -10,8 +10,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.event import Kind
 from dreamkeep.memory.memory import Memory
+from tests.helpers.leaks import holding
 from tests.helpers.store_suite import recalled
-from tests.recovery.test_delete import holding
 
 
 def say(keep: Keep, _kind: str, /, **body: Any) -> None:

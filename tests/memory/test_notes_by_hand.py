@@ -17,8 +17,8 @@ from dreamkeep.dream.consolidate import statements
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
 from dreamkeep.memory.insight import Quote
-from tests.dream.test_dream_run import memory
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import memory
 
 
 def _session(keep: Keep, name: str, *said: str) -> str:

@@ -25,11 +25,11 @@ from dreamkeep.recovery.audit import dreams as audit_dream
 from dreamkeep.recovery.faults import CLASSES, NOTICES
 from dreamkeep.recovery.repair import dreams as mend_dream
 from dreamkeep.recovery.repair import repair
-from tests.dream.test_publish import RULES, Prompts, page_of, say
 from tests.helpers.broken_keeps import PAGE, looks
 from tests.helpers.cli import Cli
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import RULES, Prompts, page_of, say
 
 HOST = RealHost()
 

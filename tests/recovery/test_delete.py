@@ -19,6 +19,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading
 from dreamkeep.session import raw
 from tests.helpers.faults import Dying, PowerCut
+from tests.helpers.leaks import holding
 
 
 def _dies(template: Path, root: Path, n: int, act: Callable[[Keep], object]) -> bool:
@@ -110,15 +111,6 @@ def everywhere(root: Path) -> None:
     (aside / "keep.000001.99.00000000-9.tail").write_bytes(b"pears")
     (aside / "repair-1").mkdir(exist_ok=True)
     (aside / "repair-1" / "0").write_bytes(said)
-
-
-def holding(root: Path, word: bytes) -> list[str]:
-    """Files that hold a word, compressed ones looked into as well."""
-    found = [str(path) for path in root.rglob("*") if path.is_file() and word in path.read_bytes()]
-    host = RealHost()
-    for folder in {path.parent for path in root.rglob("*.jsonl*")}:
-        found += [str(folder) for n in parts.numbers(host, str(folder)) if word in b"".join(parts.lines(host, str(folder), n))]
-    return found
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -27,7 +27,7 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.delete.delete import Deleting
 from dreamkeep.session import raw
 from tests.helpers.faults import LOSSES, FragileHost, Inode, PowerCut
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
 
 HOST = RealHost()
 AT = "2026-01-01T00:00:00.000000Z"

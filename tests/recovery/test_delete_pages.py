@@ -11,9 +11,9 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.errors import Failed
 from dreamkeep.host import RealHost
-from tests.dream.test_publish import RULES, Prompts, page_of, say, texts
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_delete import holding
+from tests.helpers.leaks import holding
+from tests.helpers.prompt_dreams import RULES, Prompts, page_of, say, texts
 
 WORD = b"xylophon"
 TUNE, LINT, PORT = "Never tune the xylophone by ear.", "Always run the linter.", "The port must be 8443."
