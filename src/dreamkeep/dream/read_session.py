@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from dreamkeep.dream import queries
 from dreamkeep.dream.backends.api import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.backends.checks import KnownInsights, checked, proposed
-from dreamkeep.dream.backends.model.reading import MOST_SHARED, SessionText
+from dreamkeep.dream.backends.model.reading import MOST_SHARED, Judged, SessionText
 from dreamkeep.dream.backends.model.session import ModelReader, as_insights, session_text
 from dreamkeep.dream.deletions import Deletions
 from dreamkeep.dream.parts import Ask, Parts
@@ -85,6 +85,9 @@ class RunState:
     def redact_reason(self, why: str) -> str:
         """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
         return self.parts.redact(why[:20_000])[:1000]
+
+    def describe_failure(self, part: str, problem: Exception) -> str:
+        return self.redact_reason(f"{part}: {type(problem).__name__}: {problem}")
 
     def must_stop(self, problem: Exception) -> bool:
         """Whether nothing more may be asked in this run, or nobody is there to be asked."""
@@ -161,8 +164,7 @@ class BackendReading:
                 usage = usage.plus(spent_before(problem))
                 if self._state.must_stop(problem):
                     break
-                reason = f"chunk {n} of {len(chunks)}: {type(problem).__name__}: {problem}"
-                failure = failure or self._state.redact_reason(reason)
+                failure = failure or self._state.describe_failure(f"chunk {n} of {len(chunks)}", problem)
                 continue
             made = checked(proposals, given, known, run=self._state.id, redact=parts.redact, trusted=parts.trusted)
             insights += made.insights
@@ -230,31 +232,37 @@ class ModelReading:
 
         for n, piece in enumerate(self._reader.read(text, load_following), 1):
             shown.append(piece.seqs)
-            if isinstance(piece.problem, Unanswered):
+            if piece.problem is None:
+                read.add(n)
+                dropped.update(piece.dropped)
+                insights += self._select_new(piece.judged, text, known, dropped)
+            elif isinstance(piece.problem, Unanswered):
                 is_waiting = True
-                continue
-            if piece.problem is not None:
-                if isinstance(piece.problem, OverBudget) and before == Usage() and not read and not failure:
+            else:
+                if before == Usage() and not read and not failure:
                     _mark_too_large(piece.problem)
                 if self._state.must_stop(piece.problem):
                     break
-                reason = f"part {n}: {type(piece.problem).__name__}: {piece.problem}"
-                failure = failure or self._state.redact_reason(reason)
-                continue
-            read.add(n)
-            dropped.update(piece.dropped)
-            for judged in piece.judged:
-                found = as_insights(judged, text, self._state.id)
-                new = [] if known.has(found[0]) else found
-                insights += new
-                dropped["duplicate"] += not new
-                known.add(found[0])
-        if is_waiting:  # it is read at once, when the rest is answered, too
+                failure = failure or self._state.describe_failure(f"part {n}", piece.problem)
+        if is_waiting:  # the whole session is read once the rest is answered, too
             return SessionReading([], [], Usage(), Counter(), "", one.read, [], is_waiting=True)
         usage = self._reader.model.spent.minus(before)
         insights = self._state.drop_known_to_files(insights, text.cwd, dropped)
         upto, also = (one.finished, []) if len(read) == len(shown) else _find_reach(shown, read, one.read)
         return SessionReading(self._open_task(text), insights, usage, +dropped, failure, upto, also)
+
+    def _select_new(
+        self, judged: Iterable[Judged], text: SessionText, known: KnownInsights, dropped: Counter[str]
+    ) -> list[Insight]:
+        """Insights that are not known yet. Adds them to `known`, and counts the others in `dropped`."""
+        new: list[Insight] = []
+        for found in (as_insights(one, text, self._state.id) for one in judged):
+            if known.has(found[0]):
+                dropped["duplicate"] += 1
+            else:
+                new += found
+            known.add(found[0])
+        return new
 
     def _load_text(self, one: DreamProgress) -> SessionText | None:
         found = self._state.load(queries.load_messages, one)
@@ -291,8 +299,9 @@ class ModelReading:
         return [self._state.event(Kind.TASK_OPENED, id=id, title=title, project=text.project, session=text.id)]
 
 
-def _mark_too_large(problem: OverBudget) -> None:
-    if not problem.never:
+def _mark_too_large(problem: Exception) -> None:
+    """For the first request of a run: what does not fit then fits in no run."""
+    if isinstance(problem, OverBudget) and not problem.never:
         problem.never, problem.next = True, "Raise it: this session needs more than one run may spend."
 
 

@@ -132,26 +132,28 @@ def select(
     their beginning.
     """
     free = {id: one for id, one in dreamed.items() if id not in leased}
-    later = 0
     if sessions:
-        found = _select_named(sessions, free, again)
+        every = found = _select_named(sessions, free, again)
         if not found:
-            reasons = (f"{one}: {_why_not(one, free, leased, settings)}" for one in dict.fromkeys(sessions))
-            return Scope((), "" if if_due else MANUAL, f"no sessions are waiting ({', '.join(reasons)})", 0, again)
+            return Scope((), "" if if_due else MANUAL, _explain_none(sessions, free, leased, settings), 0, again)
     else:
-        found = every = waiting(free.values(), max_attempts=settings.max_attempts, backend=backend)
-        if if_due:
-            found = [one for one in every if may_retry(one, now)]
-        later = len(every) - len(found)
+        every = waiting(free.values(), max_attempts=settings.max_attempts, backend=backend)
+        found = [one for one in every if not if_due or may_retry(one, now)]
+    later = len(every) - len(found)
     decision = due(found, now=now, last_success_at=last_success(dreamed.values()), settings=settings, later=later)
-    if not found and not sessions:
-        others = waiting((dreamed[id] for id in leased & dreamed.keys()), max_attempts=settings.max_attempts, backend=backend)
-        if others:
-            why = f"{len(others)} waiting sessions are left to others: exported, or given to an agent that dreams"
-            decision = decision._replace(why=why, waiting=len(others))
+    if not found:
+        others = [one for id, one in dreamed.items() if id in leased]
+        decision = _mention_leased(decision, waiting(others, max_attempts=settings.max_attempts, backend=backend))
     if if_due and not decision.due:
         return Scope((), "", decision.why, decision.waiting, again)
     return Scope(tuple(found[:limit]), decision.trigger if if_due else MANUAL, decision.why, decision.waiting, again)
+
+
+def _mention_leased(decision: Due, leased: Sequence[DreamProgress]) -> Due:
+    if not leased:
+        return decision
+    why = f"{len(leased)} waiting sessions are left to others: exported, or given to an agent that dreams"
+    return decision._replace(why=why, waiting=len(leased))
 
 
 def _select_named(sessions: Sequence[str], dreamed: Mapping[str, DreamProgress], again: bool) -> list[DreamProgress]:
@@ -160,10 +162,16 @@ def _select_named(sessions: Sequence[str], dreamed: Mapping[str, DreamProgress],
     return waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_LIMIT)
 
 
-def _why_not(session: str, dreamed: Mapping[str, DreamProgress], leased: frozenset[str], settings: Settings) -> str:
-    if session in leased:
-        return "another process is reading it"
-    return eligibility(dreamed.get(session), max_attempts=settings.max_attempts)
+def _explain_none(
+    sessions: Sequence[str], dreamed: Mapping[str, DreamProgress], leased: frozenset[str], settings: Settings
+) -> str:
+    """Why none of the sessions that a user named can be read."""
+    reasons: dict[str, str] = {}
+    for one in sessions:
+        reasons[one] = eligibility(dreamed.get(one), max_attempts=settings.max_attempts)
+        if one in leased:
+            reasons[one] = "another process is reading it"
+    return f"no sessions are waiting ({', '.join(f'{one}: {why}' for one, why in reasons.items())})"
 
 
 def last_success(dreamed: Iterable[DreamProgress]) -> str | None:

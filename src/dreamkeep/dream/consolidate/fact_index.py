@@ -135,23 +135,29 @@ class FactIndex:
         self._unjournaled = unjournaled
         changed = dict.fromkeys(memory.change_log[self._at :])
         self._at = len(memory.change_log)
-        # Values are frozen: the same object has not changed.
-        for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *unjournaled.values()):
-            was = self._insights.get(now.id)
-            self._insights[now.id] = now
-            was = None if was is not None and was.waits else was
-            if was is not now and not now.waits:
-                self.suggestions.add(now)
-                project = self._projects.get(now.project)
-                if project and not project.update_insight(was, now):
-                    del self._projects[now.project]
-        for noted in (memory.notes[id] for table, id in changed if table == NOTES):
-            before = self._notes.get(noted.id)
-            self._notes[noted.id] = noted
-            before = None if before is not None and before.is_aside else before
-            project = self._projects.get(noted.project)
-            if before is not noted and project and not noted.is_aside and not project.update_note(before, noted):
-                del self._projects[noted.project]
+        for insight in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *unjournaled.values()):
+            self._update_insight(insight)
+        for changed_note in (memory.notes[id] for table, id in changed if table == NOTES):
+            self._update_note(changed_note)
+
+    def _update_insight(self, now: Insight) -> None:
+        was = self._insights.get(now.id)
+        self._insights[now.id] = now
+        if was is now or now.waits:  # values are frozen: the same object has not changed
+            return
+        self.suggestions.add(now)
+        project = self._projects.get(now.project)
+        if project and not project.update_insight(None if was is None or was.waits else was, now):
+            del self._projects[now.project]
+
+    def _update_note(self, now: Note) -> None:
+        was = self._notes.get(now.id)
+        self._notes[now.id] = now
+        if was is now or now.is_aside:
+            return
+        project = self._projects.get(now.project)
+        if project and not project.update_note(None if was is None or was.is_aside else was, now):
+            del self._projects[now.project]
 
     def find_insight(self, id: str) -> Insight | None:
         return self._insights.get(id)

@@ -170,20 +170,27 @@ def _publish_each(context: KeepContext, memory: Memory, run: str, warn: Callable
         left_alone = {one for one, report in done.items() if report["problem"]}
         edits = 0
         for project, path in [one for one in _find_differing(context, memory) if one not in left_alone]:
-            try:
-                report = publishing.publish(project, path, run, asked=False)._asdict()
-                if report["problem"]:
-                    warn(f"The page {path} was not written: {report['problem']}")
-            except (DreamkeepError, OSError) as problem:
-                # A page that can't be written is only a warning: the notes are safe, and the other pages are written.
-                why = _find_block(context, path) or str(problem)
-                warn(f"The page {path} can't be written: {why}")
-                report = _report_unwritten(project, path, why)
+            report = _publish_page(context, publishing, project, path, run, warn)
             edits += report["edits"]
             done[project, path] = add_earlier(done.get((project, path)), report)
         if not edits:
             break
     return [done[one] for one in sorted(done)]
+
+
+def _publish_page(
+    context: KeepContext, publishing: Publishing, project: str, path: str, run: str, warn: Callable[[str], object]
+) -> dict[str, Any]:
+    """A page that can't be written is only a warning: the notes are safe, and the other pages are written."""
+    try:
+        report = publishing.publish(project, path, run, asked=False)._asdict()
+        if report["problem"]:
+            warn(f"The page {path} was not written: {report['problem']}")
+        return report
+    except (DreamkeepError, OSError) as problem:
+        why = _find_block(context, path) or str(problem)
+        warn(f"The page {path} can't be written: {why}")
+        return _report_unwritten(project, path, why)
 
 
 def _find_block(context: KeepContext, path: str) -> str:

@@ -21,7 +21,6 @@ from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
-from dreamkeep.memory.note import Note
 
 #: So many neighbours are shown of each; and so many new ones in a request.
 _NEAR, _AT_ONCE = 5, 25
@@ -67,29 +66,40 @@ def _with_files(case: Case, files: Mapping[str, tuple[str, str]]) -> Case:
 
 
 def _case(memory: Memory, one: Insight, before: Sequence[Insight], new: Collection[str]) -> Case:
-    """`before`: new ones that were said earlier, its peers. What rests on one that is `new` is shown as a peer only."""
-    notes = [held for held in memory.notes.values() if held.project == one.project and held.state in _SHOWN]
-    rests = {held.id: (held, first) for held in notes if (first := _first(memory, held)) is not None and first.id not in new}
-    texts = {id: held.text for id, (held, _) in rests.items()}
-    peers = {f"peer-{n}": other for n, other in enumerate(before, 1) if other.project == one.project}
-    texts |= {name: other.text for name, other in peers.items()}
-    near: dict[str, Insight] = {}
-    shown: list[Neighbour] = []
-    for name in nearest(one.text, texts):
-        if name in rests:
-            held, first = rests[name]
-            near[name] = first
-            shown.append(Neighbour(name, held.kind, held.text, held.last_at or ""))
-        else:
-            near[name] = peers[name]
-            shown.append(Neighbour(name, peers[name].type, peers[name].text, peers[name].said_at or ""))
-    refused = frozenset(name for name in near if name in rests and rests[name][0].state == note.REJECTED)
+    """`before`: the new insights that were said earlier, its peers. `new`: ids of all new ones; a note that rests on one of
+    them is shown as a peer only."""
+    candidates = _find_notes(memory, one.project, new) | _find_peers(before, one.project)
+    names = nearest(one.text, {name: candidate.shown.note for name, candidate in candidates.items()})
+    near = {name: candidates[name].insight for name in names}
+    shown = tuple(candidates[name].shown for name in names)
+    refused = frozenset(name for name in names if candidates[name].is_refused)
     waiting = tuple(id for id in memory.rests.get(one.id, {}).get("notes", ()) if memory.notes[id].state == note.SUGGESTED)
-    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)), refused, waiting)
+    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", shown), refused, waiting)
 
 
-def _first(memory: Memory, held: Note) -> Insight | None:
-    return next((memory.insights[id] for id in held.insights if id in memory.insights), None)
+class _NeighbourCandidate(NamedTuple):
+    """What may be near a new insight: the insight behind it, and what a request shows of it."""
+
+    insight: Insight
+    shown: Neighbour
+    is_refused: bool = False
+
+
+def _find_notes(memory: Memory, project: str, new: Collection[str]) -> dict[str, _NeighbourCandidate]:
+    """Notes of the project, by id. One whose first insight is gone, or is `new`, is left out."""
+    found: dict[str, _NeighbourCandidate] = {}
+    for one in memory.notes.values():
+        if one.project == project and one.state in _SHOWN:
+            first = next((memory.insights[id] for id in one.insights if id in memory.insights), None)
+            if first is not None and first.id not in new:
+                neighbour = Neighbour(one.id, one.kind, one.text, one.last_at or "")
+                found[one.id] = _NeighbourCandidate(first, neighbour, one.state == note.REJECTED)
+    return found
+
+
+def _find_peers(before: Sequence[Insight], project: str) -> dict[str, _NeighbourCandidate]:
+    named = {f"peer-{n}": one for n, one in enumerate(before, 1) if one.project == project}
+    return {name: _NeighbourCandidate(one, Neighbour(name, one.type, one.text, one.said_at or "")) for name, one in named.items()}
 
 
 def nearest(text: str, others: Mapping[str, str]) -> list[str]:

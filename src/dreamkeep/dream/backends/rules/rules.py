@@ -29,7 +29,7 @@ MOST = 50
 LONGEST, _WORDS, _SHORTEST = 220, 40, 3
 #: A longer message was pasted, whatever it looks like.
 _MESSAGE = 20_000
-_COMMAND = 120
+_LONGEST_COMMAND = 120
 
 Redact = Callable[[str], str]
 
@@ -46,7 +46,7 @@ class Rules:
         if is_subagent(given):
             return Answer()
         steps = work.steps(given)
-        found = [*_standing_words(steps, given), *_commands(steps, given.cwd)]
+        found = [*_standing_words(steps, given), *_propose_commands(steps, given.cwd)]
         clean = [one._replace(text=self._redact(one.text)) for one in found]
         once = list(_once(clean, given.tasks))
         more = len(once) - MOST
@@ -248,26 +248,30 @@ _WORKS = {
 }
 
 
-def _commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
-    """Of each kind, program and folder the shortest command for everything that worked."""
-    best: dict[tuple[str, str, str], tuple[str, CommandStep]] = {}
-    for step in steps:
-        if not isinstance(step, CommandStep) or step.failed is not False or step.result is None:
-            continue
-        for command in parts(step.key):
-            kind = kind_of(command)
-            if not kind or is_narrow(command) or len(command) > _COMMAND:
-                continue
-            way = kind, program_of(command), work.folder_in(step.command, cwd)
-            if way not in best or len(command) <= len(best[way][0]):
-                best[way] = command, step
-    own = {(kind, folder) for kind, program, folder in best if _is_own(program)}
-    for (kind, name, folder), (command, step) in best.items():
-        if step.known or ((kind, folder) in own and not _is_own(name)):
+def _propose_commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
+    """For each kind, program and folder: the shortest command that worked. A project's own script wins over other programs."""
+    best = _find_shortest_commands(steps, cwd)
+    scripted = {(kind, folder) for kind, program, folder in best if _is_project_script(program)}
+    for (kind, program, folder), (command, step) in best.items():
+        if step.known or ((kind, folder) in scripted and not _is_project_script(program)):
             continue
         text = f"{_WORKS[kind]} `{command}`{f' in `{folder}`' if folder else ''}."
         quote = step.command[:300].partition("\n")[0]
         yield Proposal(PROCEDURE, text, step.call.seq, quote, author=AGENT, confidence=0.6)
+
+
+def _find_shortest_commands(steps: Sequence[Step], cwd: str) -> dict[tuple[str, str, str], tuple[str, CommandStep]]:
+    """By (kind, program, folder). Of two that are equally short the later one."""
+    best: dict[tuple[str, str, str], tuple[str, CommandStep]] = {}
+    succeeded = [one for one in steps if isinstance(one, CommandStep) and one.failed is False and one.result is not None]
+    for step, command in ((one, command) for one in succeeded for command in parts(one.key)):
+        kind = kind_of(command)
+        if not kind or is_narrow(command) or len(command) > _LONGEST_COMMAND:
+            continue
+        key = kind, program_of(command), work.folder_in(step.command, cwd)
+        if key not in best or len(command) <= len(best[key][0]):
+            best[key] = command, step
+    return best
 
 
 _SIGN = re.compile(r"""&&|;|\|\||\||["']""")
@@ -324,9 +328,9 @@ def _inner(command: str) -> str:
     return _pattern("around", "only").sub("", command, count=1) or command
 
 
-def _is_own(name: str) -> bool:
-    """A project's own way to call other programs: what it has one for is not called by hand there."""
-    return _pattern("own", "only").fullmatch(name) is not None
+def _is_project_script(program: str) -> bool:
+    """A project's own way to call other programs, such as `make`: where it has one, nobody calls the others by hand."""
+    return _pattern("own", "only").fullmatch(program) is not None
 
 
 # -- the data
