@@ -200,8 +200,7 @@ class Learned:
         if kind == Kind.INSIGHT_ADDED:
             return {} if id in self._quoting else None
         if kind == Kind.INSIGHT_LINKED:
-            of_it = not self._quoting.isdisjoint((id, str(body.get("other"))))
-            return _without_fields(body, "reason") if of_it and body.get("reason") else None
+            return self._link(id, body)
         if kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
             return self._note(id, set(map(str, body["insights"])), body)
         if kind in _CHANGES:
@@ -209,15 +208,24 @@ class Learned:
         if kind in _TASKS and self._session in self._tasks.get(id, ()):
             return self._task(kind, id, body)
         if kind == Kind.PAGE_PUBLISHED:
-            # Only where the page lies: it is rendered again, and its other notes have events of their own.
-            where = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
-            where |= {"instead": body["instead"]} if "instead" in body else {}
-            return where if self._touched & set(map(str, body.get("notes", ()))) else None
+            return self._page(body)
         if kind == Kind.DREAM_FINISHED:
             return self._report(body)
-        of_it = kind == Kind.DREAM_READ and body["session"] == self._session
+        is_about_session = kind == Kind.DREAM_READ and body["session"] == self._session
         reason = str(body.get("reason") or "")
-        return _without_fields(body, "reason") if reason and (of_it or self._quotes(reason)) else None
+        return _without_fields(body, "reason") if reason and (is_about_session or self._quotes(reason)) else None
+
+    def _link(self, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A link stays, without its reason if it is of an insight that quotes the session."""
+        quotes = not self._quoting.isdisjoint((id, str(body.get("other"))))
+        return _without_fields(body, "reason") if quotes and body.get("reason") else None
+
+    def _page(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Only the page's path stays: the page is rendered again, and its other notes have events of their own."""
+        if self._touched.isdisjoint(map(str, body.get("notes", ()))):
+            return None
+        path = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
+        return {**path, "instead": body["instead"]} if "instead" in body else path
 
     def _note(self, id: str, rests: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if rests & self._quoting:

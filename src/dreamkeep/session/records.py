@@ -53,26 +53,18 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
         return
     channel = "piece" if body.get("pieces") else "file"
     reader = f"{channel}:{name}"
-    found: list[Mapping[str, Any] | bytes | None] = list(contents(body))
-    if body.get("joins") and found:
-        found[0] = _joined(unended.pop(name, ""), found[0])
-    else:
-        unended.pop(name, None)  # the source was rewritten, so the rest of that line will not come
+    found = _joined(body, name, unended)
     last = found.pop() if body.get("more") and found else b""
     for n, content in enumerate(found):
         if content is None or n in passed:
             continue  # the end of an overlong line, or a line that was read before
-        if channel == "piece":
-            yield reader, Record("piece", None, _text(content), "", role, event.at)
-        else:
-            for one in _record("file", content, "", role, event.at):
-                yield reader, one
-    if not body.get("more"):
-        return
-    # JSON state holds text; in latin-1 any byte is text.
-    unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
-    if last is not None and unended[name] is None:
-        yield reader, OddRecord("overlong", "a line too long to be read is kept raw only")
+        for record in _record(channel, content, "", role, event.at):
+            yield reader, record
+    if body.get("more"):
+        # JSON state holds text; in latin-1 any byte is text.
+        unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
+        if last is not None and unended[name] is None:
+            yield reader, OddRecord("overlong", "a line too long to be read is kept raw only")
 
 
 def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
@@ -91,9 +83,15 @@ def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
     return Record("text", None, _text(b"\n".join(found)), stretch, role, event.at)
 
 
-def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> bytes | None:
-    """None if its beginning was too long already."""
-    return before.encode("latin-1") + piece if before is not None and isinstance(piece, bytes) else None
+def _joined(body: Mapping[str, Any], name: str, unended: State) -> list[Mapping[str, Any] | bytes | None]:
+    """A frame's lines, the first with its beginning from the frame before; None if that was too long to be kept."""
+    found: list[Mapping[str, Any] | bytes | None] = list(contents(body))
+    if not body.get("joins") or not found:
+        unended.pop(name, None)  # the source was rewritten, so the rest of that line will not come
+        return found
+    beginning, first = unended.pop(name, ""), found[0]
+    found[0] = beginning.encode("latin-1") + first if beginning is not None and isinstance(first, bytes) else None
+    return found
 
 
 def _rows(event: Event) -> Iterator[tuple[str, Found]]:
@@ -151,6 +149,9 @@ def _text(content: Mapping[str, Any] | bytes) -> str:
 
 
 def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source: str, at: str) -> Iterator[Found]:
+    if channel == "piece":
+        yield Record("piece", None, _text(content), "", source, at)
+        return
     if not isinstance(content, bytes):
         yield Record(channel, content, "", name, source, at)
         return

@@ -55,16 +55,18 @@ def _is_prefix(text: str) -> bool:
         place = between.end() if between else place
         if place == len(text):
             return True
-        token = _TIME.match(text, place) or _LEVEL.match(text, place)
-        if token:
+        if token := _TIME.match(text, place) or _LEVEL.match(text, place):
             dated = True
-        else:
-            token = _TAG.match(text, place) if dated else None
-        if token is None and not named:
-            token = _LOGGER.match(text, place)
+        elif dated and (token := _TAG.match(text, place)):
+            pass
+        elif not named and (token := _logger(text, place, dated)):
             named = True
-            if token and "." not in token[0] and not (dated and token[0] in _LOGGERS):
-                return False
-        if token is None:
+        else:
             return False
         place = token.end()
+
+
+def _logger(text: str, place: int, dated: bool) -> re.Match[str] | None:
+    """A logger's name. One without a dot must be known, and stand behind a time or a level."""
+    token = _LOGGER.match(text, place)
+    return token if token and ("." in token[0] or (dated and token[0] in _LOGGERS)) else None

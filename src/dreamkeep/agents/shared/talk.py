@@ -175,40 +175,50 @@ class ModelMessage(NamedTuple):
     last: bool
 
 
+class _MessageSteps:
+    """The steps of one message of the model, as far as they have come."""
+
+    def __init__(self) -> None:
+        self.thoughts: list[TalkStep] = []
+        self.words: TalkStep | None = None
+        self.calls: list[tuple[TalkStep, TalkStep]] = []
+        #: A result was seen.
+        self.answered = False
+
+    def is_ended_by(self, step: TalkStep) -> bool:
+        if step.kind == CALL:
+            return self.answered  # the model had seen results before it made this call
+        return bool(self.words or self.calls)
+
+    def add(self, step: TalkStep, results: Mapping[str, TalkStep]) -> None:
+        if step.kind == CALL:
+            self.calls.append((step, results[step.id]))
+        elif step.kind == ASSISTANT:
+            self.words = step
+        else:
+            self.thoughts.append(step)
+
+    def message(self, *, last: bool) -> Iterator[ModelMessage]:
+        first = self.thoughts[0] if self.thoughts else self.words or (self.calls[0][0] if self.calls else None)
+        if first:
+            yield ModelMessage(first.at, tuple(self.thoughts), self.words, tuple(self.calls), last)
+
+
 def grouped(steps: Iterable[TalkStep]) -> Iterator[TalkStep | ModelMessage]:
     """Prompts and summaries as they are; everything else joined to whole messages."""
-    held = list(steps)
-    results = {step.id: step for step in held if step.kind == RESULT}
-    thoughts: list[TalkStep] = []
-    words: TalkStep | None = None
-    calls: list[tuple[TalkStep, TalkStep]] = []
-    answered = False
-
-    def make_message(last: bool) -> Iterator[ModelMessage]:
-        nonlocal words, answered
-        if thoughts or words or calls:
-            at = (thoughts[0] if thoughts else words or calls[0][0]).at
-            yield ModelMessage(at, tuple(thoughts), words, tuple(calls), last)
-        thoughts.clear()
-        calls.clear()
-        words, answered = None, False
-
-    for step in held:
+    steps = list(steps)
+    results = {step.id: step for step in steps if step.kind == RESULT}
+    begun = _MessageSteps()
+    for step in steps:
         if step.kind == RESULT:
-            answered = True
-        elif step.kind in (USER, SUMMARY):
-            yield from make_message(True)
+            begun.answered = True
+            continue
+        is_prompt = step.kind in (USER, SUMMARY)
+        if is_prompt or begun.is_ended_by(step):
+            yield from begun.message(last=is_prompt)
+            begun = _MessageSteps()
+        if is_prompt:
             yield step
-        elif step.kind == CALL:
-            if answered:
-                yield from make_message(False)  # the model had seen results before it made this one
-            calls.append((step, results[step.id]))
-        elif step.kind == ASSISTANT:
-            if words or calls:
-                yield from make_message(False)
-            words = step
         else:
-            if words or calls:
-                yield from make_message(False)
-            thoughts.append(step)
-    yield from make_message(True)
+            begun.add(step, results)
+    yield from begun.message(last=True)

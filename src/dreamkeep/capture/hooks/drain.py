@@ -224,13 +224,7 @@ class _DrainRun:
 
     def _take(self, session: str, calls: list[HookCall]) -> None:
         try:
-            excluded = [call for call in calls if self._is_excluded(call)]
-            if session and self._exclude.patterns and self._stays_excluded(session, bool(excluded), calls):
-                excluded = calls
-            if excluded:
-                # All calls of a session; of calls without a session, only those that are excluded themselves.
-                self._drop(calls if session else excluded)
-                calls = [] if session else [call for call in calls if not self._is_excluded(call)]
+            calls = self._drop_excluded(session, calls)
             if session and calls and self._is_ghost(session, calls) and not self._tombstones.has(session):
                 # Its calls go to the keep's own journal. This is an everyday thing, so it is not reported: `doctor` would ask
                 # people to look.
@@ -241,6 +235,17 @@ class _DrainRun:
                 self._skipped.update(call.entry.name for call in batch)
         except Exception as problem:  # one session's calls must not stop the others
             self._fail(session, calls, problem)
+
+    def _drop_excluded(self, session: str, calls: list[HookCall]) -> list[HookCall]:
+        """Drops all calls of an excluded session; of calls without a session, those that are excluded themselves. Returns the
+        others."""
+        excluded = [call for call in calls if self._is_excluded(call)]
+        if session and self._exclude.patterns and self._stays_excluded(session, bool(excluded), calls):
+            excluded = calls
+        if not excluded:
+            return calls
+        self._drop(calls if session else excluded)
+        return [] if session else [call for call in calls if not self._is_excluded(call)]
 
     def _fail(self, session: str, calls: Iterable[HookCall], problem: Exception) -> None:
         self._stuck.add(spool.whose_is(session))

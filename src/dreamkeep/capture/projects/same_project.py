@@ -309,10 +309,17 @@ def _same_name(known: KnownFolders) -> Iterator[Offer]:
     for project, machine, path in _folder_projects(known):
         if found := repository_name(path):
             named[machine, *found].append((project, path))
-    for (machine, _, name), projects in named.items():
-        roots = [one for one in known.projects if os.path.basename(one) == name and repository_name(one) is None]
-        owners = {known.project_at(machine, root) for root in roots if known.is_repository(root)}
-        into = owners.pop() if len(owners) == 1 else None if owners else _larger(known, [project for project, _ in projects])
-        for project, path in projects if into else ():
-            why = f"its folder is a tool's worktree of a repository named {name}"
-            yield Offer(project, into or "", why, *_first_seen(known, project, path))
+    for (machine, _, name), worktrees in named.items():
+        owners = _owners_of_name(known, machine, name) or {_larger(known, [project for project, _ in worktrees])}
+        into = owners.pop() if len(owners) == 1 else None
+        if into is None:
+            continue  # several repositories have this name
+        why = f"its folder is a tool's worktree of a repository named {name}"
+        for project, path in worktrees:
+            yield Offer(project, into, why, *_first_seen(known, project, path))
+
+
+def _owners_of_name(known: KnownFolders, machine: str, name: str) -> set[str | None]:
+    """The projects of all repositories whose folder has this name; None for a folder of several projects."""
+    roots = [folder for folder in known.projects if os.path.basename(folder) == name and repository_name(folder) is None]
+    return {known.project_at(machine, root) for root in roots if known.is_repository(root)}

@@ -41,36 +41,44 @@ def init(
     mcp: bool = True,
 ) -> list[Change]:
     """`agents`: these, found or not; none: all that are found. `environment` must be empty when the user named a home."""
-    known = known_agents()
-    unknown = [agent for agent in agents if agent not in known]
-    if unknown:
-        raise BadUsage(
-            f"`{unknown[0]}` can't be set up",
-            where="--agent",
-            next=f"Use one of {', '.join(known)}; `ingest` finds the others.",
-        )
-    program = Program(python, hook, keep)
-    places = {agent: setup_of(agent).place(home, environment) for agent in known}
-    chosen = [agent for agent in known if (agent in agents if agents else is_found(host, places[agent]))]
+    _check_names(agents)
+    places = {agent: setup_of(agent).place(home, environment) for agent in known_agents()}
+    chosen = [agent for agent in places if (agent in agents if agents else is_found(host, places[agent]))]
     plugins = [agent for agent in chosen if not uninstall and is_plugged(host, setup_of(agent), places[agent])]
-    left = [Change(agent, places[agent].hooks, "skipped", _PLUGGED) for agent in plugins]
-    chosen = [agent for agent in chosen if agent not in plugins]
-    targets = [t for agent in chosen for t in setup_of(agent).targets(host, places[agent], program, mcp=mcp or uninstall)]
+    skipped = [Change(agent, places[agent].hooks, "skipped", _PLUGGED) for agent in plugins]
+    program = Program(python, hook, keep)
+    targets = [
+        target
+        for agent in chosen
+        if agent not in plugins
+        for target in setup_of(agent).targets(host, places[agent], program, mcp=mcp or uninstall)
+    ]
     if uninstall:
         # If two agents share a file by a link, the one set up first has the older original.
         targets.reverse()
     hooks = {agent: place.hooks for agent, place in places.items()}
-    changes = _all(FileChanger(host, keep, dry=True), targets, hooks, uninstall)
+    changes = _change_all(FileChanger(host, keep, dry=True), targets, hooks, uninstall)
     idle = all(change.action not in ("install", "update", "remove") for change in changes)
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
-        return [*left, *changes]  # nothing to write, not even a keep
+        return [*skipped, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
     with exclusive_lock(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
-        return [*left, *_all(FileChanger(host, keep, dry=False), targets, hooks, uninstall)]
+        return [*skipped, *_change_all(FileChanger(host, keep, dry=False), targets, hooks, uninstall)]
 
 
-def _all(hand: FileChanger, targets: Sequence[SetupTarget], hooks: Mapping[str, str], uninstall: bool) -> list[Change]:
-    changes = [hand.remove(target) if uninstall else hand.install(target) for target in targets]
+def _check_names(agents: Sequence[str]) -> None:
+    known = known_agents()
+    for agent in agents:
+        if agent not in known:
+            raise BadUsage(
+                f"`{agent}` can't be set up",
+                where="--agent",
+                next=f"Use one of {', '.join(known)}; `ingest` finds the others.",
+            )
+
+
+def _change_all(changer: FileChanger, targets: Sequence[SetupTarget], hooks: Mapping[str, str], uninstall: bool) -> list[Change]:
+    changes = [changer.remove(target) if uninstall else changer.install(target) for target in targets]
     return [_with_next_step(change, uninstall) if change.file == hooks[change.agent] else change for change in changes]
 
 

@@ -172,47 +172,60 @@ def frame_batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iter
         yield batch
 
 
-def iter_blocks(content: Content) -> Iterator[bytes]:
-    at = 0
+def iter_blocks(content: Content, offset: int = 0) -> Iterator[bytes]:
+    """To the end as it was when the content was opened, or to where it ends now if it shrank since."""
+    at = offset
     while at < content.size and (block := content.read(min(BLOCK, content.size - at), at)):
         yield block
         at += len(block)
 
 
+class _Slicer:
+    """Gathers lines into slices."""
+
+    def __init__(self, joins: bool) -> None:
+        self._lines: list[bytes] = []
+        self._joins = joins
+        self._size = 0
+
+    def add_lines(self, lines: Iterable[bytes]) -> Iterator[Slice]:
+        for line in lines:
+            self._lines.append(line)
+            self._size += len(line) + 1
+            if self._size >= FRAME:
+                yield from self.finish()
+
+    def add_overlong(self, beginning: bytearray) -> Iterator[Slice]:
+        """A line that is too long already, and has not ended: one slice for each piece."""
+        yield from self.finish()
+        for at in range(0, len(beginning), PIECE):
+            piece = bytes(beginning[at : at + PIECE])
+            yield Slice([piece], self._joins, True, len(piece))
+            self._joins = True
+
+    def finish(self, rest: bytes = b"") -> Iterator[Slice]:
+        """`rest`: a last line without a line feed."""
+        lines = [*self._lines, rest] if rest else self._lines
+        if lines:
+            yield Slice(lines, self._joins, bool(rest), self._size + len(rest))
+            self._lines, self._joins, self._size = [], False, 0
+
+
 def cuts(content: Content, offset: int, joins: bool) -> Iterator[Slice]:
     """From `offset` to the end as it was when the content was opened. What is written later comes next time."""
+    slicer = _Slicer(joins)
     rest = bytearray()
-    lines: list[bytes] = []
-    size = 0
-    while offset < content.size:
-        block = content.read(min(BLOCK, content.size - offset), offset)
-        if not block:
-            break  # it shrank meanwhile; the next ingest will notice
-        offset += len(block)
+    for block in iter_blocks(content, offset):
         first, ended, others = block.partition(b"\n")
         rest += first
         if ended:
-            found = [bytes(rest), *others.split(b"\n")]
-            rest = bytearray(found.pop())
-            for line in found:
-                lines.append(line)
-                size += len(line) + 1
-                if size >= FRAME:
-                    yield Slice(lines, joins, False, size)
-                    lines, joins, size = [], False, 0
+            *lines, begun = [bytes(rest), *others.split(b"\n")]
+            rest = bytearray(begun)
+            yield from slicer.add_lines(lines)
         if len(rest) > LONGEST_LINE:
-            if lines:
-                yield Slice(lines, joins, False, size)
-                lines, joins, size = [], False, 0
-            for at in range(0, len(rest), PIECE):
-                piece = bytes(rest[at : at + PIECE])
-                yield Slice([piece], joins, True, len(piece))
-                joins = True
+            yield from slicer.add_overlong(rest)
             rest.clear()
-    if rest:
-        yield Slice([*lines, bytes(rest)], joins, True, size + len(rest))
-    elif lines:
-        yield Slice(lines, joins, False, size)
+    yield from slicer.finish(bytes(rest))
 
 
 class SourceCursor(NamedTuple):

@@ -38,29 +38,33 @@ def merge_source(context: CaptureContext, session: str, name: str, other: str) -
 
 def _merge_lines(context: CaptureContext, source: Source, ours: str, theirs: str) -> str:
     """Adds each generation with lines that none of ours has; then the union of both newest ones, so that it is the newest."""
-    host, files = context.host, FileIngest(context)
+    host = context.host
     our_generations = [lines for _, lines in source_bytes.generations(host, ours, source.name)]
     their_generations = [lines for _, lines in source_bytes.generations(host, theirs, source.name)]
-    known = {line for lines in our_generations for line in lines}
     masked = _is_masked(host, ours, source.name) or _is_masked(host, theirs, source.name)
     if masked:
+        known = {line for lines in our_generations for line in lines}
         their_generations = [_as_ours(lines, known) for lines in their_generations]
-    here, there = (found[-1] if found else [] for found in (our_generations, their_generations))
-    here, there = _without_begun(here, there), _without_begun(there, here)
-    older = [lines for lines in their_generations[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
-    if not older and not Counter(there) - Counter(here):
-        return ""
-    if source.form not in (LINES, TEXT):
+    missing = _missing_generations(our_generations, their_generations)
+    if missing and source.form not in (LINES, TEXT):
         return f"{source.name} differs and can't be merged; this keep's version stays"
-    for lines in (*older, union(here, there)):
+    files = FileIngest(context)
+    for n, lines in enumerate(missing):
         content = Bytes(b"".join(lines), masked=masked)
-        if not our_generations:
-            if problem := files.ingest(source, content).problem:
-                return problem
-        else:
+        if n or our_generations:
             files.reread(source, content)
-        our_generations.append(lines)
+        elif problem := files.ingest(source, content).problem:
+            return problem
     return ""
+
+
+def _missing_generations(ours: Sequence[list[bytes]], theirs: Sequence[list[bytes]]) -> list[list[bytes]]:
+    """Their older generations that have lines which we lack, and the union of both newest ones. Nothing if we have all lines."""
+    known = {line for lines in ours for line in lines}
+    here, there = (generations[-1] if generations else [] for generations in (ours, theirs))
+    here, there = _without_begun(here, there), _without_begun(there, here)
+    older = [lines for lines in theirs[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
+    return [*older, union(here, there)] if older or Counter(there) - Counter(here) else []
 
 
 def _is_masked(host: Host, folder: str, name: str) -> bool:
