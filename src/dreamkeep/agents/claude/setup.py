@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dreamkeep.capture.setup import jsonedit
 from dreamkeep.capture.setup.apply import SetupTarget
 from dreamkeep.capture.setup.jsonedit import Syntax
-from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding, json_hooks, ours_in
+from dreamkeep.capture.setup.offer import HOOK_TIMEOUT_S, AgentPlace, Finding, json_hooks, our_plugins
 from dreamkeep.capture.setup.plan import Json, Switch
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import bytes_at
@@ -61,11 +61,11 @@ def events_for(version: tuple[int, ...] = ()) -> tuple[str, ...]:
 
 
 def timeout(event: str) -> int:
-    return _END_S if event == "SessionEnd" else SECONDS
+    return _END_S if event == "SessionEnd" else HOOK_TIMEOUT_S
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:
-    return any(on is True for on in ours_in(jsonedit.members_of(bytes_at(host, where.hooks)).get("enabledPlugins")))
+    return any(on is True for on in our_plugins(jsonedit.members_of(bytes_at(host, where.hooks)).get("enabledPlugins")))
 
 
 def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from typing import Any
 from dreamkeep.agents.claude.setup import EVENTS as CLAUDE_EVENTS
 from dreamkeep.capture.setup import jsonedit, tomledit
 from dreamkeep.capture.setup.apply import SetupTarget
-from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding, json_hooks, ours_in
+from dreamkeep.capture.setup.offer import HOOK_TIMEOUT_S, AgentPlace, Finding, json_hooks, our_plugins
 from dreamkeep.capture.setup.plan import Toml
 from dreamkeep.capture.setup.program import Program, is_our_hook
 from dreamkeep.capture.setup.text import UnreadableFile, bytes_at, text_of
@@ -44,12 +44,12 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def timeout(event: str) -> int:
-    return _ENDS_S[1] if event == "SessionEnd" else SECONDS
+    return _ENDS_S[1] if event == "SessionEnd" else HOOK_TIMEOUT_S
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:
     plugins = tomledit.lookup(tomledit.read(text_of(bytes_at(host, where.server[0]) or b"").body), ("plugins",))
-    return any(not isinstance(one, dict) or one.get("enabled") is not False for one in ours_in(plugins))
+    return any(not isinstance(one, dict) or one.get("enabled") is not False for one in our_plugins(plugins))
 
 
 def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterator[Finding]:

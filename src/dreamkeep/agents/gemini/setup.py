@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from dreamkeep.capture.setup.apply import SetupTarget
-from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, AgentPlace, Finding, json_hooks
+from dreamkeep.capture.setup.offer import HOOK_TIMEOUT_S, PLUGIN, AgentPlace, Finding, json_hooks
 from dreamkeep.capture.setup.plan import Switch
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
@@ -33,7 +33,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def timeout(event: str) -> int:
-    return SECONDS * 1000  # Gemini counts in milliseconds
+    return HOOK_TIMEOUT_S * 1000  # Gemini counts in milliseconds
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dreamkeep.capture.setup.apply import SetupTarget
-from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding
+from dreamkeep.capture.setup.offer import HOOK_TIMEOUT_S, AgentPlace, Finding
 from dreamkeep.capture.setup.plan import Yaml
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
@@ -29,7 +29,7 @@ def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
 
 
 def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
-    hooks = {event: {"command": program.hook_command(AGENT, event), "timeout": SECONDS} for event in EVENTS}
+    hooks = {event: {"command": program.hook_command(AGENT, event), "timeout": HOOK_TIMEOUT_S} for event in EVENTS}
     edit = Yaml(program.hook, hooks, "mcp_servers" if mcp else "", program.server_entry() if mcp else None)
     return [SetupTarget(AGENT, where.hooks, edit)]
 

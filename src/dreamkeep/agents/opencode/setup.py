@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dreamkeep.agents.opencode import plugin
 from dreamkeep.capture.setup.apply import SetupTarget
 from dreamkeep.capture.setup.jsonedit import Syntax
-from dreamkeep.capture.setup.offer import AgentPlace, Finding, first_there
+from dreamkeep.capture.setup.offer import AgentPlace, Finding, first_existing
 from dreamkeep.capture.setup.plan import Json, OwnFile
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
@@ -28,7 +28,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
     hooks = SetupTarget(AGENT, where.hooks, OwnFile(plugin.SIGN, plugin_text(program), plugin.commands))
     entry = {"type": "local", "command": [program.python, *program.server_words()], "enabled": True}
     server = Json(AGENT, program.hook, Syntax(comments=True, last_comma=True), None, "mcp", entry)
-    return [hooks, *([SetupTarget(AGENT, first_there(host, where.server), server)] if mcp else [])]
+    return [hooks, *([SetupTarget(AGENT, first_existing(host, where.server), server)] if mcp else [])]
 
 
 def plugin_text(program: Program) -> str:

@@ -12,7 +12,7 @@ from dreamkeep.agents.claude.setup import DISABLED as CLAUDE_SWITCH
 from dreamkeep.agents.claude.setup import EVENTS
 from dreamkeep.agents.gemini.setup import DISABLED as GEMINI_SWITCH
 from dreamkeep.capture.setup.apply import SetupTarget
-from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, AgentPlace, Finding, json_hooks
+from dreamkeep.capture.setup.offer import HOOK_TIMEOUT_S, PLUGIN, AgentPlace, Finding, json_hooks
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
 
@@ -32,7 +32,7 @@ def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> li
 
 
 def timeout(event: str) -> int:
-    return SECONDS * 1000  # Qwen once counted in milliseconds, and still reads numbers from a thousand on so
+    return HOOK_TIMEOUT_S * 1000  # Qwen once counted in milliseconds, and still reads numbers from a thousand on so
 
 
 def has_plugin(host: Host, where: AgentPlace) -> bool:

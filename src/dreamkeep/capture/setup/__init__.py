@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dreamkeep.capture.setup.apply import FOLDER, Change, FileChanger, SetupTarget
 from dreamkeep.capture.setup.check import examine
 from dreamkeep.capture.setup.offer import agents as known_agents
-from dreamkeep.capture.setup.offer import is_found, is_plugged, setup_of
+from dreamkeep.capture.setup.offer import is_found, setup_of, uses_our_plugin
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, exclusive_lock, make_folders
@@ -24,7 +24,7 @@ from dreamkeep.host import Host, exclusive_lock, make_folders
 __all__ = ["Change", "examine", "init", "known_agents"]
 
 _WAIT_S = 30.0
-_PLUGGED = "its plugin already does this; with both, everything would be recorded twice"
+_HAS_PLUGIN = "its plugin already does this; with both, everything would be recorded twice"
 
 
 def init(
@@ -44,8 +44,8 @@ def init(
     _check_names(agents)
     places = {agent: setup_of(agent).place(home, environment) for agent in known_agents()}
     chosen = [agent for agent in places if (agent in agents if agents else is_found(host, places[agent]))]
-    plugins = [agent for agent in chosen if not uninstall and is_plugged(host, setup_of(agent), places[agent])]
-    skipped = [Change(agent, places[agent].hooks, "skipped", _PLUGGED) for agent in plugins]
+    plugins = [agent for agent in chosen if not uninstall and uses_our_plugin(host, setup_of(agent), places[agent])]
+    skipped = [Change(agent, places[agent].hooks, "skipped", _HAS_PLUGIN) for agent in plugins]
     program = Program(python, hook, keep)
     targets = [
         target

@@ -1,11 +1,11 @@
-"""Changes settings files: reads, edits, backs up, writes all or nothing, and remembers what is needed to undo it.
+"""Changes settings files: reads, edits and backs up a file, writes it all or nothing, and remembers what is needed to undo that.
 
-    state/init/<agent>-<name>-<hash of its path>.json     what we made of a file (a `FileHistory`), written before the file
-    state/init/<agent>-<name>-<hash of its bytes>.bak     a file as it was before we touched it
+    state/init/<agent>-<name>-<hash of its path>.json     what we did to a file (a `FileHistory`), written before the file
+    state/init/<agent>-<name>-<hash of its bytes>.bak     a file as it was before our edit
 
-While a file is exactly as we left it, undoing restores the old bytes. If somebody else has written to it since, only our entries
-go. A crash between any two steps leaves the file either old or new, and a history that is right about both: bytes that it does
-not know are the user's.
+If a file is exactly as we left it, removing restores the old bytes. If somebody else has written to it since, only our entries
+are removed. A crash between any two steps leaves either the old or the new file, and a history that is correct for both: bytes
+that it does not know belong to the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = "state/init"
 _LARGEST = 64 << 20
 #: How often the file may change while we read it before we give up.
 _TRIES = 5
-#: Marks the name of an unfinished file. One that is found later was left by a crash.
+#: In the name of an unfinished file. If such a file is found later, a crash left it.
 _TEMP = ".dreamkeep-tmp-"
 #: How many versions that we wrote are remembered for one original.
 _REMEMBERED = 16
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 class FileHistory(NamedTuple):
     """`original`: the hash of the bytes before our first edit, "" if unknown. `wrote`: hashes of what we wrote. `created`: there
-    was no file. `folders`: those made for it, outermost first. `made`: see `EditResult`."""
+    was no file. `folders`: the folders made for it, outermost first. `made`: see `EditResult`."""
 
     original: str = ""
     wrote: tuple[str, ...] = ()
@@ -64,12 +64,12 @@ class SetupTarget(NamedTuple):
     edit: FileEdit
 
 
-class _Moved(Exception):
-    """The file is not what it was when we read it."""
+class _ChangedMeanwhile(Exception):
+    """The file changed after we read it."""
 
 
 class FileChanger:
-    """Changes files for one keep. `dry`: only tells what it would do."""
+    """Changes files for one keep. `dry`: only says what it would do."""
 
     def __init__(self, host: Host, keep: str, *, dry: bool) -> None:
         self._host = host
@@ -77,19 +77,19 @@ class FileChanger:
         self._dry = dry
 
     def install(self, target: SetupTarget) -> Change:
-        return self._guarded(target, self._install)
+        return self._try(target, self._install)
 
     def remove(self, target: SetupTarget) -> Change:
-        return self._guarded(target, self._remove)
+        return self._try(target, self._remove)
 
-    def _guarded(self, target: SetupTarget, act: Callable[[SetupTarget], Change]) -> Change:
+    def _try(self, target: SetupTarget, act: Callable[[SetupTarget], Change]) -> Change:
         """A bad file must not stop the others."""
         for _ in range(_TRIES):
             try:
                 if not self._dry:
-                    self._tidy(self._host.real_path(target.file))
+                    self._remove_unfinished(self._host.real_path(target.file))
                 return act(target)
-            except _Moved:
+            except _ChangedMeanwhile:
                 continue
             except UnreadableFile as problem:
                 hint = target.edit.by_hand() if act == self._install else ""
@@ -104,13 +104,13 @@ class FileChanger:
         data = self._read(path)
         edited = target.edit.install(data)
         if edited.data == (data or b""):
-            # If nothing of ours is in it, another program's entry has our name.
+            # If the file has no entry of ours, another program's entry has our name.
             return Change(target.agent, target.file, "skipped" if edited.fresh else "unchanged", edited.note)
         action = "install" if edited.fresh else "update"
         if self._dry:
             return Change(target.agent, target.file, action, edited.note)
-        backup = self._back_up(target, path, data)
-        self._remember(target, path, self._next_memory(target, path, data, edited))
+        backup = self._save_backup(target, path, data)
+        self._save_history(target, path, self._next_history(target, path, data, edited))
         make_folders(self._host, os.path.dirname(path))
         self._write(path, data, edited.data)
         return Change(target.agent, target.file, action, edited.note, backup=backup)
@@ -118,57 +118,57 @@ class FileChanger:
     def _remove(self, target: SetupTarget) -> Change:
         path = self._host.real_path(target.file)
         data = self._read(path)
-        memory = self._memory(target, path)
+        history = self._read_history(target, path)
         if data is None:
-            self._forget(target, path, memory)
+            self._clean_up(target, path, history)
             return Change(target.agent, target.file, "unchanged")
-        after = self._before_us(target, data, memory)
+        after = self._without_us(target, data, history)
         if after == data:
-            self._forget(target, path, memory)
+            self._clean_up(target, path, history)
             return Change(target.agent, target.file, "unchanged")
         if self._dry:
             return Change(target.agent, target.file, "remove")
-        known = memory is not None and _hash(data) in memory.wrote
-        backup = "" if known else self._back_up(target, path, data)
+        is_ours = history is not None and _hash(data) in history.wrote
+        backup = "" if is_ours else self._save_backup(target, path, data)
         if after is None:
             self._delete(path, data)
         else:
             self._write(path, data, after)
-        self._forget(target, path, memory)
+        self._clean_up(target, path, history)
         return Change(target.agent, target.file, "remove", backup=backup)
 
-    def _before_us(self, target: SetupTarget, data: bytes, memory: FileHistory | None) -> bytes | None:
-        """The file without our entries; None if it must go."""
-        if memory is not None and _hash(data) in memory.wrote:
-            if memory.created:
+    def _without_us(self, target: SetupTarget, data: bytes, history: FileHistory | None) -> bytes | None:
+        """The file without our entries; None if the file must be deleted."""
+        if history is not None and _hash(data) in history.wrote:
+            if history.created:
                 return None
-            original = self._backed_up(target, memory.original)
+            original = self._read_backup(target, history.original)
             if original is not None:
                 return original
-        edited = target.edit.remove(data, memory.made if memory else None)
-        created = memory.created if memory else False
-        # A file that only we wrote goes; one that the user had stays, even if it is empty.
+        edited = target.edit.remove(data, history.made if history else None)
+        created = history.created if history else False
+        # A file that only we wrote is deleted. A file that the user had stays, even if it is empty.
         return None if edited.data != data and edited.empty and (created or not edited.data) else edited.data
 
-    # -- memory
+    # -- the history of a file
 
-    def _next_memory(self, target: SetupTarget, path: str, data: bytes | None, edited: EditResult) -> FileHistory | None:
-        """None if nothing useful is known."""
+    def _next_history(self, target: SetupTarget, path: str, data: bytes | None, edited: EditResult) -> FileHistory | None:
+        """The history after this edit; None if nothing useful is known."""
         new = _hash(edited.data)
-        old = self._memory(target, path)
+        old = self._read_history(target, path)
         if data is None:
-            return FileHistory(wrote=(new,), created=True, folders=self._missing(path), made=edited.made)
+            return FileHistory(wrote=(new,), created=True, folders=self._missing_folders(path), made=edited.made)
         if edited.fresh:
             return FileHistory(_hash(data), (new,), made=edited.made)
         if old is not None and _hash(data) in old.wrote:
             return old._replace(wrote=(*old.wrote[-_REMEMBERED:], new), made=(*old.made, *edited.made))
-        # Our entries were there, and the file was changed since: the original is unknown, but not what we made.
+        # The file had our entries and was changed since: the original is unknown, but we still know which containers we made.
         return old._replace(original="", wrote=(), made=(*old.made, *edited.made)) if old else None
 
     def _name(self, target: SetupTarget, mark: str, ending: str) -> str:
         return f"{self._keep}/{FOLDER}/{target.agent}-{os.path.basename(target.file)}-{mark[:16]}.{ending}"
 
-    def _memory(self, target: SetupTarget, path: str) -> FileHistory | None:
+    def _read_history(self, target: SetupTarget, path: str) -> FileHistory | None:
         name = self._name(target, _hash(path.encode()), "json")
         if self._host.stat(name) is None:
             return None
@@ -182,25 +182,25 @@ class FileChanger:
                 tuple(map(str, found["made"])),
             )
         except (ValueError, KeyError, TypeError):
-            return None  # then only our entries are removed
+            return None  # without a history, only our entries are removed
 
-    def _remember(self, target: SetupTarget, path: str, memory: FileHistory | None) -> None:
-        if memory is None:
+    def _save_history(self, target: SetupTarget, path: str, history: FileHistory | None) -> None:
+        if history is None:
             return
         name = self._name(target, _hash(path.encode()), "json")
-        replace_file(self._host, name, json.dumps({"file": path, **memory._asdict()}, indent=1).encode())
+        replace_file(self._host, name, json.dumps({"file": path, **history._asdict()}, indent=1).encode())
 
-    def _forget(self, target: SetupTarget, path: str, memory: FileHistory | None) -> None:
-        if self._dry or memory is None:
+    def _clean_up(self, target: SetupTarget, path: str, history: FileHistory | None) -> None:
+        if self._dry or history is None:
             return
-        for folder in reversed(memory.folders):
+        for folder in reversed(history.folders):
             if self._host.stat(folder) is not None and not self._host.names(folder):
                 self._host.remove_folder(folder)
                 self._host.sync_folder(os.path.dirname(folder))
         self._host.remove(self._name(target, _hash(path.encode()), "json"))
         self._host.sync_folder(f"{self._keep}/{FOLDER}")
 
-    def _back_up(self, target: SetupTarget, path: str, data: bytes | None) -> str:
+    def _save_backup(self, target: SetupTarget, path: str, data: bytes | None) -> str:
         if data is None:
             return ""
         name = self._name(target, _hash(data), "bak")
@@ -208,7 +208,7 @@ class FileChanger:
             publish_file(self._host, name, data)
         return name
 
-    def _backed_up(self, target: SetupTarget, original: str) -> bytes | None:
+    def _read_backup(self, target: SetupTarget, original: str) -> bytes | None:
         name = self._name(target, original, "bak")
         if not original or self._host.stat(name) is None:
             return None
@@ -229,8 +229,8 @@ class FileChanger:
             raise UnreadableFile("it is read-only, probably on purpose")
         return read_file(self._host, path)
 
-    def _missing(self, path: str) -> tuple[str, ...]:
-        """The folders above it that are not there, outermost first."""
+    def _missing_folders(self, path: str) -> tuple[str, ...]:
+        """The folders above it that don't exist, outermost first."""
         missing: list[str] = []
         folder = os.path.dirname(path)
         while folder not in ("", "/") and self._host.stat(folder) is None:
@@ -238,22 +238,22 @@ class FileChanger:
             folder = os.path.dirname(folder)
         return tuple(missing)
 
-    def _tidy(self, path: str) -> None:
+    def _remove_unfinished(self, path: str) -> None:
         folder, name = os.path.split(path)
         for left in self._host.names(folder) if self._host.stat(folder) is not None else ():
             if left.startswith(name + _TEMP):
                 self._host.remove(f"{folder}/{left}")
 
     def _write(self, path: str, before: bytes | None, after: bytes) -> None:
-        """All or nothing, and only if the file is still as we read it."""
+        """Writes all or nothing, and only if the file is still as we read it."""
         temp = f"{path}{_TEMP}{self._host.random(8).hex()}"
         write_new(self._host, temp, [after])
         try:
             if before is None:
-                self._appear(temp, path)
+                self._put_new_file(temp, path)
             else:
                 self._host.copy_mode(temp, path)
-                self._expect(path, before)
+                self._check_unchanged(path, before)
                 self._host.replace(temp, path)
         except BaseException:
             if self._host.stat(temp) is not None:
@@ -261,22 +261,22 @@ class FileChanger:
             raise
         self._host.sync_folder(os.path.dirname(path))
 
-    def _appear(self, temp: str, path: str) -> None:
+    def _put_new_file(self, temp: str, path: str) -> None:
         try:
             self._host.link(temp, path)
         except FileExistsError as problem:
-            raise _Moved from problem
+            raise _ChangedMeanwhile from problem
         self._host.remove(temp)
 
     def _delete(self, path: str, before: bytes) -> None:
-        self._expect(path, before)
+        self._check_unchanged(path, before)
         self._host.remove(path)
         self._host.sync_folder(os.path.dirname(path))
 
-    def _expect(self, path: str, before: bytes) -> None:
-        """A program that writes without a lock could still come between this check and the rename; that can't be avoided."""
+    def _check_unchanged(self, path: str, before: bytes) -> None:
+        """A program that writes without a lock could still write between this check and the rename; that can't be avoided."""
         if self._host.stat(path) is None or read_file(self._host, path) != before:
-            raise _Moved
+            raise _ChangedMeanwhile
 
 
 def _hash(data: bytes) -> str:

@@ -1,6 +1,6 @@
-"""What `setup.py` of an agent's folder offers, and what several of them need. Reads only.
+"""What `setup.py` of an agent's folder offers, and helpers for these modules. Reads only.
 
-Those modules lie above this layer, and are loaded by the agent's name.
+These modules are above this layer, so they are loaded by the agent's name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.host import Host
 
-#: How long an agent may wait for a hook, if its settings tell.
-SECONDS = 10
+#: How long an agent waits for a hook, if its settings can say so.
+HOOK_TIMEOUT_S = 10
 #: The name of our plugin in agents' lists.
 PLUGIN = "dreamkeep"
 
 
 class AgentPlace(NamedTuple):
-    """An agent's folders and files. `signs`: if one of them is there, the agent is."""
+    """An agent's folders and files. `signs`: if one of them exists, the agent is installed.
+
+    `hooks`, `server`: the files for hooks and for the MCP server. `server` has several names where the agent reads the first that
+    exists."""
 
     signs: Sequence[str]
-    #: By what they hold: "hooks" and "server"; several names where the agent reads the first that is there.
     hooks: str
     server: Sequence[str]
 
@@ -41,7 +43,7 @@ class Finding(NamedTuple):
 class Setup(Protocol):
     #: The events that hooks are wanted for, as the agent calls them.
     EVENTS: Sequence[str]
-    #: What the user must do after hooks were installed; and after removal, if other hooks may have moved up. "" for nothing.
+    #: What the user must do after an install, and after a removal (other hooks may have moved up). "" for nothing.
     NEXT: str
     NEXT_AFTER_REMOVAL: str
 
@@ -49,7 +51,7 @@ class Setup(Protocol):
         """`environment` is empty when the user named a home."""
 
     def targets(self, host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
-        """Which files get which edit; the one with the hooks first. `mcp`: also the MCP server."""
+        """Which file gets which edit; the one with the hooks first. `mcp`: also the MCP server."""
 
     def has_plugin(self, host: Host, where: AgentPlace) -> bool:
         """Whether our plugin (plugins/ of the repository) is installed. With both, everything would be recorded twice."""
@@ -59,7 +61,7 @@ class Setup(Protocol):
 
 
 def agents() -> tuple[str, ...]:
-    """The agents that can be set up, in the order in which they are."""
+    """The agents that can be set up, in the order of setting them up."""
     return tuple(agent.name for agent in registry.agents() if agent.setup)
 
 
@@ -80,8 +82,8 @@ def is_found(host: Host, where: AgentPlace) -> bool:
     return False
 
 
-def is_plugged(host: Host, setup: Setup, where: AgentPlace) -> bool:
-    """An unreadable file counts as no: editing it reports the problem."""
+def uses_our_plugin(host: Host, setup: Setup, where: AgentPlace) -> bool:
+    """An unreadable file counts as no; editing it will report the problem."""
     try:
         return setup.has_plugin(host, where)
     except (OSError, UnreadableFile):
@@ -91,8 +93,8 @@ def is_plugged(host: Host, setup: Setup, where: AgentPlace) -> bool:
 # -- for the agents' modules
 
 
-def first_there(host: Host, names: Sequence[str]) -> str:
-    """The first that exists, else the last: the one to create."""
+def first_existing(host: Host, names: Sequence[str]) -> str:
+    """The first file that exists; else the last, which is the one to create."""
     for name in names[:-1]:
         try:
             if host.stat(name) is not None:
@@ -124,7 +126,7 @@ def json_hooks(
     return Json(agent, program.hook, Syntax(comments=comments), handlers, mcp_holder, server, comment_note, tuple(switches))
 
 
-def ours_in(plugins: Any) -> list[Any]:
-    """The settings of our plugin in an agent's list `name@marketplace` → settings."""
-    found = plugins.items() if isinstance(plugins, dict) else ()
-    return [value for name, value in found if isinstance(name, str) and name.partition("@")[0] == PLUGIN]
+def our_plugins(plugins: Any) -> list[Any]:
+    """The settings of our plugin, in an agent's table `name@marketplace` → settings."""
+    entries = plugins.items() if isinstance(plugins, dict) else ()
+    return [settings for name, settings in entries if isinstance(name, str) and name.partition("@")[0] == PLUGIN]

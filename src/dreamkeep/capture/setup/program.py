@@ -1,7 +1,7 @@
-"""The commands that an agent starts, our hook and our MCP server; and how to recognise them. Pure.
+"""The commands that an agent starts (our hook, our MCP server), and how to recognise them. Pure.
 
-Every path is absolute and every word quoted for a shell, because agents start hooks with their own PATH and working folder. Our
-entries are recognised by the hook's path, so entries of an older install elsewhere are updated, not added twice.
+Every path is absolute and every word is quoted for a shell, because agents start hooks with their own PATH and working folder. We
+recognise our entries by the hook's path. So entries of another install are updated, and not added twice.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Program(NamedTuple):
         return spool.hook_command(self.python, self.hook, agent, event, self.keep)
 
     def server_words(self) -> list[str]:
-        # -P: the agent starts it in the project's folder, and nothing that lies there may be imported.
+        # -P: the agent starts it in the project's folder, from which nothing may be imported.
         return ["-P", "-m", "dreamkeep", "mcp", "--keep", self.keep]
 
     def server_entry(self) -> dict[str, Any]:
-        """The MCP server, as most agents' settings have it."""
+        """The MCP server, in the form of most agents' settings."""
         return {"command": self.python, "args": self.server_words()}
 
 
 def is_our_hook(command: Any, hook: str, agent: str = "") -> bool:
-    """Whether a command is a call of our hook (for this agent), of this install or another one."""
+    """Whether a command calls our hook (for this agent), of this install or of another one."""
     words = words_of(command) if isinstance(command, str) else []
     if words[-2:] == ["||", ":"]:
         del words[-2:]
     at = next((n for n, word in enumerate(words[:4]) if word.endswith(_HOOK_TAIL) or (hook and word == hook)), -1)
-    # Only exactly our form: a command that the user changed is the user's, and stays.
+    # Only exactly our form: a command that the user changed belongs to the user, and stays.
     if at < 1 or not set(words[1:at]) <= {"-I", "-S"} or len(words) > at + 5 or any(set(word) & set(";&|") for word in words):
         return False
     return not agent or words[at + 1 : at + 2] == [agent]

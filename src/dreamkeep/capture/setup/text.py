@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from dreamkeep.host import Host, read_file
 
-_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class UnreadableFile(ValueError):
-    """A file, or what is in it, is not what it should be: it is left alone. Says what, and where in the file."""
+    """The file can't be edited safely, so it is left alone. The message says what is wrong, and where in the file."""
 
 
 class Text(NamedTuple):
@@ -24,9 +24,9 @@ class Text(NamedTuple):
 
 
 def bytes_at(host: Host, path: str) -> bytes | None:
-    """None where no file is."""
-    seen = host.stat(path)
-    return read_file(host, path) if seen is not None and not seen.is_folder else None
+    """None if there is no such file."""
+    stat = host.stat(path)
+    return read_file(host, path) if stat is not None and not stat.is_folder else None
 
 
 def text_of(data: bytes) -> Text:
@@ -34,7 +34,7 @@ def text_of(data: bytes) -> Text:
         whole = data.decode()
     except UnicodeDecodeError as problem:
         raise UnreadableFile(f"byte {problem.start}: not UTF-8") from problem
-    return Text(_MARK, whole[1:]) if whole.startswith(_MARK) else Text("", whole)
+    return Text(_BYTE_ORDER_MARK, whole[1:]) if whole.startswith(_BYTE_ORDER_MARK) else Text("", whole)
 
 
 def eol_of(text: str) -> str:
