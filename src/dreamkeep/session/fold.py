@@ -1,12 +1,13 @@
-"""Raw events → facts → what changes in the view of a session. Pure: the same events give the same view, in one go or bit by bit.
+"""Raw events → facts → changes of the view of a session. Pure: the same events give the same view, in one go or bit by bit.
 
-One session may come in on several channels: its transcript, its hooks, the tap. Each message counts once. Two messages of
-different channels are the same if they have the same key, or the same role and the same words. Each is paired once with each
-channel, so that "continue" said twice stays two. The form of the stronger channel is shown, in the place of the first. The
-order of a transcript is the truth: what it has behind other messages lies behind them, whichever channel came first.
+A session may come in on several channels: its transcript, its hooks, the tap. Each message counts once. Two messages of
+different channels are the same if they have the same key, or the same role and the same words. A message is paired with at most
+one message of each other channel, so "continue" said twice stays two messages. The message is shown as the stronger channel has
+it, in the place where it came first. The order of a transcript is the truth: a message that it has behind others lies behind
+them, whichever channel came first.
 
-A transcript may repeat what was read of it before: it was cut and came back, or lies in a second place (a copy, a restored
-one). As long as it only repeats, nothing that it takes back is taken back once more: what came after that would go, too.
+A transcript may repeat records that were read before: it was cut and came back, or lies in a second place (a copy, a restored
+one). While it only repeats, its rewinds are not applied again: that would also take back what came after them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
 State = dict[str, Any]
 Place = tuple[int, int]
 
-#: Channels as bits; a higher one is believed more. History that an agent repeats over ACP is the weakest: it only adds what no
-#: other channel has. An agent's side journal (`turns` of Hermes WebUI) is as weak as a hook. A file beside a transcript has all
-#: of the words of which the transcript may show only the first.
+#: Channels as bits; a higher bit counts more. History that an agent repeats over ACP is the weakest: it only adds messages that
+#: no other channel has. An agent's side journal (`turns` of Hermes WebUI) is as weak as a hook. TEXT is a file beside a
+#: transcript: it has the whole text, of which the transcript may show only the beginning.
 REPLAY, HOOK, ACP, FILE, TEXT = 1, 2, 4, 8, 16
 _BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
 _BITS["text"] = TEXT
@@ -43,26 +44,26 @@ _BITS["text"] = TEXT
 FROM_FILES = FILE | TEXT
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _OWN_AGENT = "python"
-#: Before a record's id, so that it is no message's key.
+#: Stands before a record's id, so that it can't be the key of a message.
 _RECORD = "record:"
-#: Changes after which a source is read from its beginning, or goes on with what it had before.
+#: Changes after which a source is read from its beginning, or repeats what it had before.
 _REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
 #: Channels of an agent's own store, which are read in its order, record by record.
 _IN_ORDER = ("file:", "row:")
-#: How a turn ended, if a record said so. That stays, however much of a transcript is repeated.
+#: States of turns that a record gave. A repeated transcript does not change them.
 _SETTLED = frozenset(t.SETTLED) - {t.INTERRUPTED}
 
 _MOST_TURNS = 8
 _MOST_CONNECTIONS = 8
 _MOST_HELD_BACK = 64
-#: So many messages of a transcript may move before one that the tap had first.
+#: At most so many messages of a transcript move before a message that the tap had first.
 _MOST_LOOSE = 64
 _MOST_KINDS = 100
 _MOST_ODD = 20
 
 
 class _Incoming(NamedTuple):
-    """A message as one channel has it. `twin`: what is the same on every channel."""
+    """A message as one channel has it. `twin`: a key that is the same on every channel."""
 
     said: f.MessageSaid
     bit: int
@@ -80,7 +81,7 @@ class Fold:
         self._changes = changes
         self._segments = Folding(self._native, state.get("segments"))
         self._readers: dict[str, Any] = {}
-        # Where we are: the frame, the number of the message and of the record in it, and when it was captured.
+        # The current place: the frame, the numbers of the message and of the record in it, and when it was captured.
         self._seq = 0
         self._n = 0
         self._record_n = 0
@@ -88,7 +89,7 @@ class Fold:
         self._copied = False
         #: The lock of the process that handed over the current items.
         self._owner = ""
-        #: The name of the reader whose facts these are.
+        #: The name of the reader that read the current facts.
         self._reader_name = ""
 
     def state(self) -> State:
@@ -104,9 +105,9 @@ class Fold:
     # -- events
 
     def step(self, summary: Summary, seq: int, event: Event) -> Summary:
-        """The summary after the event. Everything else goes into `changes`."""
+        """Returns the summary after the event. All other changes go into `changes`."""
         self._seq, self._n, self._record_n, self._at = seq, 0, 0, event.at
-        # A fork's copy of its parent's records: capture saw how far it goes.
+        # Capture has marked which of a fork's records are copies of its parent's.
         self._copied = bool(event.body.get("copied"))
         self._owner = str(event.body.get("owner") or "") if event.kind == Kind.ITEMS_ADDED else ""
         if event.kind == Kind.SOURCE_CHANGED:
@@ -140,14 +141,14 @@ class Fold:
         try:
             for fact in self._reader(name, record.channel).read(record):
                 summary = self._fold_fact(summary, channel, fact)
-        except Exception as problem:  # one record that a reader fails on must not hide the session; it is noted, and kept raw
+        except Exception as problem:  # a record that breaks its reader must not hide the session; it is noted, and kept raw
             summary = self._fold_fact(summary, channel, f.OddRecord("reader", f"{type(problem).__name__}: {problem}"))
         return summary
 
     def native(self, seq: int, event: Event) -> None:
-        """Turns of one's own Python agent bound segments, too."""
+        """Notes that a turn began or ended which a program recorded through the Python API: it bounds segments, too."""
         if self._agent == _OWN_AGENT:
-            return  # it is not captured, so nothing says anything of boundaries
+            return  # its sessions are not captured, so they have no boundaries
         body = event.body
         if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
             self._segments.step((seq, 0), f.TurnBegan(body["turn"], "", event.at))
@@ -191,20 +192,20 @@ class Fold:
         """Several taps may run at once; each closes only its own connection."""
         owners: list[list[str]] = self._state.setdefault("owners", [])
         conn = str(event.body.get("conn") or "")
-        mine = [name for other, name in owners if other == conn]
+        owners_here = [name for other, name in owners if other == conn]
         owners[:] = [pair for pair in owners if pair[0] != conn]
         if event.kind == Kind.TAP_OPENED:
             name = str(event.body.get("owner") or "")
             owners.append([conn, name])
             del owners[:-_MOST_CONNECTIONS]
             return self._fold_fact(summary, "acp", f.Owner(name, True, event.at))
-        if not mine or not mine[0]:
+        if not owners_here or not owners_here[0]:
             return summary
         reason = str(event.body.get("reason") or "")
-        return self._fold_fact(summary, "acp", f.Owner(mine[0], False, event.at, reason))
+        return self._fold_fact(summary, "acp", f.Owner(owners_here[0], False, event.at, reason))
 
     def _move_source(self, body: Mapping[str, Any]) -> None:
-        """A source has a new name: whatever is remembered of it goes on under that name."""
+        """A source has a new name: everything that is remembered about it gets that name, too."""
         old, new = str(body.get("was") or ""), str(body.get("source") or "")
         _rename(self._state.setdefault("unended", {}), old, new)
         _rename(self._state.get("lines", {}), old, new)
@@ -220,39 +221,40 @@ class Fold:
     # -- what is repeated
 
     def _lines_read_before(self, event: Event) -> Collection[int]:
-        """Of a file that came back, the numbers of the lines that were read before: capture found them in its journal. None, if
-        one of its frames was lost since: then some of them may not have been read."""
+        """Of a file that came back, the numbers of the lines that were read before, as capture found them in its journal. Nothing
+        if one of its frames was lost since, because then some of these lines may not have been read."""
         if event.kind != Kind.SOURCE_READ or event.body.get("text") or event.body.get("pieces"):
             return ()
-        lines, name, again = self._state.setdefault("lines", {}), text(event.body.get("source")), table(event.body.get("again"))
+        lines = self._state.setdefault("lines", {})
+        name, repeated = text(event.body.get("source")), table(event.body.get("again"))
         before, here = lines.get(name, 0), len(items(event.body.get("lines")))
         lines[name] = before + here
-        if not again or again.get("after") != before:
+        if not repeated or repeated.get("after") != before:
             return ()
-        return {n for first, many in again["which"] for n in range(max(0, first), min(first + many, here))}
+        return {n for first, many in repeated["which"] for n in range(max(0, first), min(first + many, here))}
 
     def _expect_repeats(self, reader: str) -> None:
-        """Until this reader says something new, its rewinds are held back."""
+        """Holds back the rewinds of this reader until it has a new message."""
         if reader.startswith(_IN_ORDER):
             self._state.setdefault("again", {})[reader] = []
 
-    def _repeats(self) -> bool:
+    def _is_repeating(self) -> bool:
         return self._reader_name in self._state.get("again", {})
 
     def _hold_back(self, fact: f.MessagesRewound | f.MessagesRestored) -> bool:
-        if not self._repeats():
+        if not self._is_repeating():
             return False
-        held: list[Any] = self._state["again"][self._reader_name]
-        held[:] = [*held, [isinstance(fact, f.MessagesRewound), list(fact)]][-_MOST_HELD_BACK:]
+        rewinds: list[Any] = self._state["again"][self._reader_name]
+        rewinds[:] = [*rewinds, [isinstance(fact, f.MessagesRewound), list(fact)]][-_MOST_HELD_BACK:]
         return True
 
     def _drop_held_back(self) -> None:
-        """A message is known already. So the rewinds before it happened then."""
-        if self._repeats():
+        """A message is known already. So the rewinds before it were applied before, too."""
+        if self._is_repeating():
             self._state["again"][self._reader_name] = []
 
     def _release_held_back(self, summary: Summary, channel: str) -> Summary:
-        """A message is new. From here on, this reader no longer repeats."""
+        """A message is new: from here on, this reader no longer repeats."""
         for is_rewind, fields in self._state.get("again", {}).pop(self._reader_name, ()):
             fact = f.MessagesRewound(*fields) if is_rewind else f.MessagesRestored(*fields)
             summary = self._fold_fact(summary, channel, fact)
@@ -282,22 +284,22 @@ class Fold:
             return self._update_message(summary, known, incoming)
 
         summary = self._release_held_back(summary, channel)
-        use = self._tool_use(channel, said, turn) if bit != REPLAY else ""
-        same = None if mark == f.COPIED else self._find_same(incoming) or self._find_same_use(use, bit)
+        tool_use = self._tool_use(channel, said, turn) if bit != REPLAY else ""
+        same = None if mark == f.COPIED else self._find_same(incoming) or self._find_same_use(tool_use, bit)
         if same is not None:
             self._merge(same, incoming)
             self._name_record(said.record, same[:2])
             self._name_file(said.file, same[:2])
             return summary
-        return self._append_message(summary, incoming, use)
+        return self._append_message(summary, incoming, tool_use)
 
-    def _append_message(self, summary: Summary, incoming: _Incoming, use: str) -> Summary:
+    def _append_message(self, summary: Summary, incoming: _Incoming, tool_use: str) -> Summary:
         said, bit, mark = incoming.said, incoming.bit, incoming.mark
         if bit == ACP:
             self._segments.step(self._next_place(), said, self._at)  # a log line lies between two of these
         self._n += 1
-        base = self._base(said, bit)
-        heard = _heard_on(bit)
+        base = self._base_of(said, bit)
+        heard = _channels_of(bit)
         message = Message(self._seq, self._n, said.role, said.text, said.at, incoming.turn, said.tool, mark, heard, base)
         place = message[:2]
         self._changes.put(message, said.key, incoming.twin)
@@ -305,8 +307,8 @@ class Fold:
             note_tool(self._state, said.tool, said.text, f"{message.seq}.{message.n}")
         self._name_record(said.record, place)
         self._name_file(said.file, place)
-        if use:
-            self._changes.keys[use] = place
+        if tool_use:
+            self._changes.keys[tool_use] = place
         if bit == FILE:
             if said.role == f.ASSISTANT:
                 self._state["answer"] = said.key
@@ -327,8 +329,8 @@ class Fold:
         if file and self._changes.message(f.WHOLE + file) is None:
             self._changes.keys[f.WHOLE + file] = place
 
-    def _base(self, said: f.MessageSaid, bit: int) -> Place | None:
-        """The message behind which it belongs; None for the end."""
+    def _base_of(self, said: f.MessageSaid, bit: int) -> Place | None:
+        """The place of the message behind which this one belongs; None for the end."""
         if bit == TEXT:
             first = self._changes.message(f.WHOLE + said.file)
             return first.place if first and first.heard != TEXT else None
@@ -338,7 +340,7 @@ class Fold:
     # -- a transcript's preview and the file with the whole text
 
     def _find_other_half(self, incoming: _Incoming, known: Message | None) -> Message | None:
-        """Of a preview the beginning of the file, or of that the preview: whichever came first."""
+        """For a preview, the beginning of its file; for the beginning of a file, its preview. None if that has not come yet."""
         said, bit = incoming.said, incoming.bit
         if bit == TEXT:
             if said.key != f.WHOLE + said.file:
@@ -351,8 +353,8 @@ class Fold:
         return half if half and half.heard & TEXT and half.heard & ~TEXT < bit else None
 
     def _join_halves(self, summary: Summary, half: Message, incoming: _Incoming, is_preview: bool) -> Summary:
-        """One message: the file gives the words, the transcript everything else. (If the transcript does not say that it shows a
-        preview, it may have the same words as the file, or more.)"""
+        """Makes one message of both: the words come from the file, everything else from the transcript. (If the transcript does
+        not say that it shows a preview, it may have the same words as the file, or more.)"""
         said, bit = incoming.said, incoming.bit
         tool = {**(half.tool or {}), **(said.tool or {})} or None
         in_transcript, in_file = (half.text, said.text) if bit == TEXT else (said.text, half.text)
@@ -362,7 +364,7 @@ class Fold:
             whole = whole._replace(role=said.role, at=said.at or half.at, turn=incoming.turn or half.turn, mark=incoming.mark)
         same = self._find_same(incoming) if bit != TEXT and incoming.mark != f.COPIED else None
         if same is not None and same[:2] != half[:2]:
-            # Another channel had it before, and only now we know that it is this one.
+            # Another channel had this message before, which we only know now.
             self._changes.remove(half)
             turn, heard = whole.turn or same.turn, whole.heard | same.heard
             whole = whole._replace(seq=same.seq, n=same.n, base=same.base, turn=turn, heard=heard)
@@ -375,7 +377,7 @@ class Fold:
     # -- a message that is known
 
     def _update_message(self, summary: Summary, known: Message, incoming: _Incoming) -> Summary:
-        """A newer version of a message. One that was partial and now is whole may turn out to be known from another channel."""
+        """A newer version of a message. If it was partial and is whole now, it may turn out that another channel had it."""
         said, mark = incoming.said, incoming.mark
         if incoming.bit < _strongest(known.heard):
             return summary
@@ -386,7 +388,7 @@ class Fold:
                 self._merge(same, incoming._replace(turn=known.turn))
                 return summary._replace(messages=summary.messages - 1)
         if known.mark == f.COPIED or (known.mark == f.REWOUND and mark in ("", f.PARTIAL)):
-            mark = known.mark  # what was copied or taken back stays so
+            mark = known.mark  # a copied or rewound message stays so
         newer = known._replace(role=said.role, text=said.text, at=known.at or said.at, tool=said.tool or known.tool, mark=mark)
         self._changes.put(newer, said.key, incoming.twin)
         return summary
@@ -411,20 +413,20 @@ class Fold:
         return None
 
     def _tool_use(self, channel: str, said: f.MessageSaid, turn: str | None) -> str:
-        """A key for agents whose tools have other ids on each channel: the number of this use of the tool in its turn."""
+        """A key for agents whose tools have other ids on each channel: the number of this use in its turn."""
         agent = find(self._agent) if said.tool and turn else None
         if agent is None or not agent.unlike_tool_ids or not said.tool:
             return ""
         counts = self._state.setdefault("nth", {})
         if counts.get(channel, {}).get("turn") != turn:
             counts[channel] = {"turn": turn}
-        # Where tools have other names over ACP, too, one taken for its neighbour does no harm: the transcript's word counts.
-        use = said.role if agent.unlike_tool_names else f"{said.role}:{said.tool.get('name')}"
-        counts[channel][use] = n = counts[channel].get(use, 0) + 1
-        return f"nth:{turn}:{use}:{n}"
+        # If tools have other names over ACP, too, two uses may be mixed up. That does no harm: the transcript counts more.
+        tool_use = said.role if agent.unlike_tool_names else f"{said.role}:{said.tool.get('name')}"
+        counts[channel][tool_use] = n = counts[channel].get(tool_use, 0) + 1
+        return f"nth:{turn}:{tool_use}:{n}"
 
-    def _find_same_use(self, use: str, bit: int) -> Message | None:
-        same = self._changes.message(use) if use and self._state["channels"] != bit else None
+    def _find_same_use(self, tool_use: str, bit: int) -> Message | None:
+        same = self._changes.message(tool_use) if tool_use and self._state["channels"] != bit else None
         return same if same and not same.heard & bit else None
 
     def _merge(self, same: Message, incoming: _Incoming) -> None:
@@ -439,14 +441,14 @@ class Fold:
         if bit == FILE:
             same = self._put_in_transcript_order(same)
         twin = incoming.twin if is_stronger else _twin_of(same)
-        self._changes.put(same._replace(heard=same.heard | _heard_on(bit)), said.key, twin)
-        # What only this channel has next belongs behind this message, not to the end.
+        self._changes.put(same._replace(heard=same.heard | _channels_of(bit)), said.key, twin)
+        # If this channel alone has the next message, that belongs behind this one, not at the end.
         self._state.setdefault("anchors", {})[str(bit)] = list(same.place)
 
     def _put_in_transcript_order(self, same: Message) -> Message:
-        """A message that a hook reported before the transcript was read goes behind what the transcript has before it (a session
-        that was there before its hooks; what an agent says to begin with). A tap has everything in order, also what is in no
-        transcript: there the few messages that it did not have move."""
+        """Moves a message that came before the transcript was read, so that both are in order. If a hook reported it, it moves
+        behind the messages that the transcript has before it (the session began before its hooks, or the agent spoke first). If
+        the tap had it, it stays, because a tap has all its messages in order: then the few messages that the tap lacks move."""
         loose = self._state.pop("loose", ())
         if same.place < self._last_place():
             if same.heard & ACP:
@@ -470,7 +472,7 @@ class Fold:
         return seq, n
 
     def _next_place(self) -> Place:
-        """The place of the next message: the segment that a boundary opens here begins with it."""
+        """The place of the next message. A boundary here opens a segment that begins with this message."""
         return self._seq, self._n + 1
 
     def _note_channel(self, channel: str) -> int:
@@ -498,7 +500,7 @@ class Fold:
             turn, name = self._changes.turn(same.turn), same.turn
         prompt = self._changes.message(began.key) if turn is None and began.key else None
         if prompt is not None and prompt.mark == f.COPIED:
-            return summary  # it counts where it was copied from
+            return summary  # the original counts
         if prompt is not None and prompt.turn:
             turn, name = self._changes.turn(prompt.turn), prompt.turn
         in_transcript = bit == FILE and same is not None and same.turn == name
@@ -515,7 +517,7 @@ class Fold:
         self._remember_turn(channel, began.turn, name)
         self._segments.step(self._next_place(), began_here, self._at)
         if summary.state == ENDED and self._state.get("closed") and (began.at or "") > (summary.ended_at or ""):
-            # The session goes on. (A turn from before its end that is only reported late is no reason.)
+            # The session goes on, unless the turn began before its end and was only reported late.
             summary = summary._replace(state=ACTIVE, ended_at=None)
             self._state.pop("closed")
         return summary if summary.title else summary._replace(title=title_of(now.prompt))
@@ -529,7 +531,7 @@ class Fold:
     def _settle_turn(self, summary: Summary, channel: str, settled: f.TurnSettled) -> Summary:
         name = None if self._copied else self._turn_of(channel, settled.turn)
         turn = self._changes.turn(name) if name else None
-        if turn is None or (self._repeats() and turn.state in _SETTLED):
+        if turn is None or (self._is_repeating() and turn.state in _SETTLED):
             return summary
         self._changes.turns[turn.id] = t.settled(turn, settled)
         self._segments.step(self._next_place(), settled._replace(turn=turn.id), self._at)
@@ -555,7 +557,7 @@ class Fold:
         return summary
 
     def _order_of(self, key: str) -> Order | None:
-        """Of the message, or of the first message in the record."""
+        """The order of the message with this key, or of the first message in the record with this id."""
         found = (self._changes.message(name) for name in (key, _RECORD + key)) if key else ()
         return min((message.order for message in found if message), default=None)
 
@@ -563,12 +565,12 @@ class Fold:
 
     def _note_signal(self, summary: Summary, channel: str, signal: f.Signal | f.Boundary | f.Owner) -> Summary:
         if self._copied:
-            return summary  # it counts where it was copied from
+            return summary  # the original counts
         if isinstance(signal, f.Signal) and signal.turn:
             signal = signal._replace(turn=self._turn_of(channel, signal.turn) or "")
         self._segments.step(self._next_place(), signal, self._at)
         if _BITS.get(channel, FILE) == FILE and self._segments.is_cut(self._next_place()):
-            # What follows in the transcript lies behind the boundary, also if another channel had it before.
+            # The transcript's next messages lie behind the boundary, even if another channel had them before.
             self._state.get("anchors", {}).pop(str(FILE), None)
             self._state.pop("loose", None)
             self._state["told"] = list(self._next_place())
@@ -651,7 +653,7 @@ def _extend_times(summary: Summary, at: str | None) -> Summary:
     return summary._replace(started_at=min(started or at, at), last_at=max(last or at, at))
 
 
-def _heard_on(bit: int) -> int:
+def _channels_of(bit: int) -> int:
     """History over ACP counts as ACP, too: an equal message that the agent says later is another one."""
     return bit | ACP if bit == REPLAY else bit
 
@@ -661,7 +663,8 @@ def _strongest(heard: int) -> int:
 
 
 def _is_pack(said: f.MessageSaid) -> bool:
-    """Our own words, from a hook or a tool: never to be learned again. (A user who quotes a pack said something.)"""
+    """Whether this is a pack of ours, from a hook or a tool: nothing may be learned from it. (It counts if a user
+    quotes it.)"""
     if not holds_pack(said.text) or said.mark == f.COPIED:
         return False
     if said.role == f.TOOL and is_our_answer(said.text):
@@ -670,7 +673,7 @@ def _is_pack(said: f.MessageSaid) -> bool:
 
 
 def _twin(said: f.MessageSaid) -> str:
-    """What is the same on every channel: a tool's own id, else the words."""
+    """A key that is the same on every channel: from a tool's own id, else from the words."""
     if said.tool and said.tool.get("id"):
         return digest("tool", said.role, str(said.tool["id"]))
     return _twin_of_words(said.role, said.text)
@@ -681,5 +684,5 @@ def _twin_of(message: Message) -> str:
 
 
 def _twin_of_words(role: str, text: str) -> str:
-    """Gemini's thoughts have a heading, which has stars around it over ACP and none in its file."""
+    """Ignores stars in thoughts: Gemini writes them around headings over ACP, but not in its file."""
     return digest(role, " ".join((text.replace("**", "") if role == f.REASONING else text).split()))

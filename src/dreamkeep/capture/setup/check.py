@@ -111,11 +111,10 @@ def _check_hooks(
     gone = sorted(word for word in words if os.path.isabs(word) and host.stat(word) is None)
     for word in gone:
         yield _entry(agent, False, f"hooks start {word}, which no longer exists", init)
-    keeps = sorted(
-        {keep for command in commands.values() for keep in command[_index_of_hook(command) + 3 :][:1]} - {program.keep}
-    )
-    if program.keep and keeps:
-        yield _entry(agent, True, f"hooks write to another keep ({', '.join(keeps)})", f"{init} --keep {program.keep}")
+    keeps = {keep for command in commands.values() for keep in command[_index_of_hook(command) + 3 :][:1]}
+    others = ", ".join(sorted(keeps - {program.keep}))
+    if program.keep and others:
+        yield _entry(agent, True, f"hooks write to another keep ({others})", f"{init} --keep {program.keep}")
     if not missing and not gone:
         yield _entry(agent, True, f"{len(commands)} hooks in {hooks.file}")
 

@@ -1,21 +1,22 @@
-"""Journals a copy of what passes through the tap: a bounded queue, split into lines, journaled by a thread. It never delays the
-bytes.
+"""Journals a copy of the bytes that pass through the tap. A thread takes them from a bounded queue, splits them into lines and
+journals these. That never delays the bytes.
 
     pumps ──put──► queue (64 MiB) ──► lines, numbered in the order of receipt ──► sessions ──► journal (TAP_FRAMES)
 
     {"conn":"…","frames":[[17,"a",1794768499989000000],[18,"e",…,"part"]],"sizes":[…],"lines":[{"jsonrpc":…},"…"]}
 
 A frame is [n, side, time of receipt (ns)], and perhaps a flag: "part" (its line goes on in the next frame of that side), "open"
-(the stream ended without a line feed), or "lost" with the number of bytes that found no room; its line is empty. All other lines
-ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
+(the stream ended without a line feed), or "lost" with the number of bytes for which there was no room; its line is empty. All
+other lines ended in a line feed; a carriage return before it is part of the line. So the bytes of each side can be rebuilt
+exactly.
 
-A session that the agent does not have gets no journal. So frames of a session that only the client has named are journaled in the
-keep's own journal at receipt, and again in the session's journal once the agent has confirmed it:
+A session that the agent does not have must get no journal. So frames of a session that only the client has named are journaled in
+the keep's own journal first, and again in the session's journal once the agent has confirmed the session:
 
     session/load x ──► keep {"conn":C,"named":"x","frames":[[7,…]],…}      stays there if it is refused, or the tap is killed now
     its result     ──► x    {"conn":C,"frames":[[7,…],[8,…]],…}            frame 7 of connection C is the same in both journals
 
-When a journal can't be written, the bytes wait in the queue, what does not fit is counted, and writing is tried until it works.
+While a journal can't be written, the bytes wait in the queue, bytes that don't fit are counted, and writing is tried again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.session.raw import pack
 from dreamkeep.session.summary import ACTIVE, ENDED
 
-#: How much may wait to be journaled. Beyond that, copies are dropped and counted.
+#: How many bytes may wait to be journaled. Beyond that, copies are dropped and counted.
 ROOM = 64 << 20
 #: A longer line is kept in pieces.
 LONGEST_LINE = 8 << 20
@@ -54,7 +55,7 @@ PART, OPEN, LOST = "part", "open", "lost"
 
 
 class Chunk(NamedTuple):
-    """Bytes as received. `lost`: how many bytes before them were not kept. `end`: nothing more comes from this side."""
+    """Received bytes. `lost`: how many bytes before them were dropped. `end`: nothing more comes from this side."""
 
     side: str
     at: int
@@ -64,37 +65,37 @@ class Chunk(NamedTuple):
 
 
 class Queue:
-    """Bytes that were received and are not journaled yet. `put` never waits; what does not fit is counted."""
+    """Bytes that were received and are not journaled yet. `put` never waits; bytes that don't fit are dropped and counted."""
 
     def __init__(self, now: Callable[[], int], room: int = ROOM) -> None:
         self._now = now
         self._room = room
         self._ready = threading.Condition()
         self._chunks: deque[Chunk] = deque()
-        self._held = 0
+        self._waiting = 0
         self._lost = {CLIENT: 0, AGENT: 0, STDERR: 0}
         self.lost = {CLIENT: 0, AGENT: 0, STDERR: 0}
         self._closed = False
 
     def put(self, side: str, data: bytes) -> None:
         with self._ready:
-            if self._held + len(data) > self._room:
+            if self._waiting + len(data) > self._room:
                 self._lost[side] += len(data)
                 self.lost[side] += len(data)
                 return
             lost, self._lost[side] = self._lost[side], 0
-            self._held += len(data)
+            self._waiting += len(data)
             self._chunks.append(Chunk(side, self._now(), data, lost))
             self._ready.notify()
 
     def miss(self, side: str, count: int) -> None:
-        """Count bytes that nobody will read any more."""
+        """Counts bytes that will not be read."""
         with self._ready:
             self._lost[side] += count
             self.lost[side] += count
 
     def close(self) -> None:
-        """All sides have ended. What comes later doesn't belong to the connection."""
+        """All sides have ended. Later bytes don't belong to the connection."""
         with self._ready:
             if not self._closed:
                 self._closed = True
@@ -104,7 +105,7 @@ class Queue:
             self._ready.notify()
 
     def take(self, most: int = _BATCH) -> list[Chunk]:
-        """Some chunks, in the order of receipt; waits for the first. Empty only after the end."""
+        """Some chunks, in the order of receipt. Waits for the first; returns an empty list only after the end."""
         with self._ready:
             while not self._chunks and not self._closed:
                 self._ready.wait()
@@ -115,9 +116,9 @@ class Queue:
             return taken
 
     def done(self, chunks: Sequence[Chunk]) -> None:
-        """These are journaled: their room is free again."""
+        """Frees the room of chunks that are journaled."""
         with self._ready:
-            self._held -= sum(len(chunk.data) for chunk in chunks)
+            self._waiting -= sum(len(chunk.data) for chunk in chunks)
 
 
 class TapFrame(NamedTuple):
@@ -152,7 +153,7 @@ class Splitter:
         *whole, rest = chunk.data.split(b"\n")
         for line in whole:
             self._add(found, chunk, line)
-            found.append(self._frame(chunk, self._taken(side), ""))
+            found.append(self._frame(chunk, self._take_line(side), ""))
         self._add(found, chunk, rest)
         if chunk.end and self._sizes[side]:
             self._flush(found, chunk, OPEN)
@@ -161,7 +162,7 @@ class Splitter:
     def _add(self, found: list[TapFrame], chunk: Chunk, data: bytes) -> None:
         side = chunk.side
         while data:
-            # A line of exactly the greatest length: only more bytes tell whether it goes on.
+            # A line of exactly the greatest length is a piece only if more bytes of it come.
             if self._sizes[side] == self._longest:
                 self._flush(found, chunk, PART)
             fits = data[: self._longest - self._sizes[side]]
@@ -171,9 +172,9 @@ class Splitter:
 
     def _flush(self, found: list[TapFrame], chunk: Chunk, flag: str) -> None:
         if self._sizes[chunk.side]:
-            found.append(self._frame(chunk, self._taken(chunk.side), flag))
+            found.append(self._frame(chunk, self._take_line(chunk.side), flag))
 
-    def _taken(self, side: str) -> bytes:
+    def _take_line(self, side: str) -> bytes:
         pieces, self._begun[side], self._sizes[side] = self._begun[side], [], 0
         return b"".join(pieces)
 
@@ -194,8 +195,8 @@ _UNKNOWN_END = AgentExit(None, None, "unknown")
 
 
 class Job(NamedTuple):
-    """Frames for one journal; the keep's own if `session` is "". `named`: the session that they name and that the agent has not
-    confirmed. `noted`: how many of the first frames the keep's own journal has already."""
+    """Frames for one journal; the keep's own if `session` is "". `named`: the unconfirmed session that they name. `noted`: how
+    many of the first frames are in the keep's own journal already."""
 
     session: str
     frames: list[TapFrame]
@@ -204,7 +205,7 @@ class Job(NamedTuple):
 
 
 class HeldFrames:
-    """Frames of sessions that the agent has not confirmed yet. A session's journal begins with them once it has."""
+    """Frames of sessions that the agent has not confirmed yet. Once it has, the session's journal begins with them."""
 
     def __init__(self, router: Router, most: int = _HELD) -> None:
         self._router = router
@@ -214,37 +215,37 @@ class HeldFrames:
 
     def jobs(self, frames: Sequence[TapFrame]) -> list[Job]:
         """Every frame is journaled at once; the frames of each journal stay in the order of receipt."""
-        met: dict[str, Job] = {}
+        confirmed: dict[str, Job] = {}
         notes: dict[str, Job] = {}
         fresh: dict[str, list[TapFrame]] = {}
         for frame in frames:
             named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
             fresh.setdefault(named, []).append(frame)
             if self._router.knows_session(named):
-                before = self._taken(named)
-                met.setdefault(named, Job(named, [], noted=len(before))).frames.extend([*before, *fresh.pop(named)])
+                before = self._pop(named)
+                confirmed.setdefault(named, Job(named, [], noted=len(before))).frames.extend([*before, *fresh.pop(named)])
             elif self._router.refused(named):
-                self._taken(named)
+                self._pop(named)
                 notes.setdefault(named, Job("", [], named)).frames.extend(fresh.pop(named))
         for named, new in fresh.items():
             notes.setdefault(named, Job("", [], named)).frames.extend(new)
             self._hold(named, new)
-        return [*met.values(), *notes.values()]
+        return [*confirmed.values(), *notes.values()]
 
     def _hold(self, named: str, frames: Sequence[TapFrame]) -> None:
         self._frames.setdefault(named, []).extend(frames)
         self._size += sum(len(frame.line) for frame in frames)
         if self._size > self._most:
-            self._taken(named)
+            self._pop(named)
 
-    def _taken(self, named: str) -> list[TapFrame]:
+    def _pop(self, named: str) -> list[TapFrame]:
         frames = self._frames.pop(named, [])
         self._size -= sum(len(frame.line) for frame in frames)
         return frames
 
 
 class Copier:
-    """The thread that journals. It also opens `journals` and `owners`: even that must not delay the agent."""
+    """The thread that journals. It also opens `journals` and `owners`, because even that must not delay the agent."""
 
     def __init__(
         self,
@@ -276,7 +277,7 @@ class Copier:
         self._splitter = Splitter()
         self._held = HeldFrames(router)
         self._tombstones = Tombstones(host, root)
-        #: Sessions whose journals know this connection: native id → full id; None: nothing of it may be journaled.
+        #: Sessions whose journals have this connection: native id → full id; None if the session must not be journaled.
         self._opened: dict[str, str | None] = {}
         self._complained = False
         self._trouble: dict[str, str] = {}
@@ -290,7 +291,7 @@ class Copier:
         self._thread.start()
 
     def finish(self, ending: AgentExit, *, wait_s: float) -> bool:
-        """Journal what is left, and how the agent ended. Returns whether that was done in time."""
+        """Journals what is left, and how the agent ended. Returns whether that was done in time."""
         self._ending = ending
         self.queue.close()
         self._over.set()
@@ -300,22 +301,22 @@ class Copier:
     def _work(self) -> None:
         while chunks := self.queue.take():
             frames = [frame for chunk in chunks for frame in self._splitter.split(chunk)]
-            self._insist(partial(self.keep, frames), len(frames))
+            self._try_until_done(partial(self.keep, frames), len(frames))
             self.queue.done(chunks)
         for session in {session for session in self._opened.values() if session is not None}:
-            self._insist(partial(self._save_end, session), 0)
+            self._try_until_done(partial(self._save_end, session), 0)
 
     def keep(self, frames: Sequence[TapFrame]) -> None:
-        """Journal frames. When this returns they are durable, unless they must not be kept or we gave up."""
+        """Journals frames. They are durable when this returns, unless they must not be kept or we gave up."""
         jobs = self._held.jobs(frames)
         if not jobs or self._is_off():
             return
         # The keep's own journal first: it must not wait for a session's journal that can't be written.
         if notes := [job for job in jobs if not job.session]:
-            self._insist(partial(self._note, notes), sum(len(job.frames) for job in notes))
+            self._try_until_done(partial(self._note, notes), sum(len(job.frames) for job in notes))
         for job in jobs:
             if job.session:
-                self._insist(partial(self._save, job), len(job.frames))
+                self._try_until_done(partial(self._save, job), len(job.frames))
 
     def _is_off(self) -> bool:
         try:
@@ -325,8 +326,8 @@ class Copier:
 
     # -- trouble
 
-    def _insist(self, act: Callable[[], None], frames: int) -> None:
-        """Try until it works. What comes meanwhile waits in the queue, as far as it fits."""
+    def _try_until_done(self, act: Callable[[], None], frames: int) -> None:
+        """Tries until it works. Meanwhile, received bytes wait in the queue, as far as there is room."""
         pause, tries = _FIRST_PAUSE_S, 0
         while True:
             try:
@@ -334,7 +335,7 @@ class Copier:
                 return
             except (DreamkeepError, OSError) as problem:
                 self._complain(problem)
-            except Exception as problem:  # a bug of ours must not end the copying, and can't touch the bytes anyway
+            except Exception as problem:  # a bug of ours must not end the copying
                 self._complain(problem)
                 break
             if self._over.wait(pause):
@@ -349,21 +350,21 @@ class Copier:
     def _complain(self, problem: Exception) -> None:
         self._trouble.setdefault("since", rfc3339(self._host.now()))
         self._trouble["problem"] = str(problem)[:500]
-        self._tell(problem)
+        self._say_once(problem)
 
-    def _tell(self, problem: Exception) -> None:
+    def _say_once(self, problem: Exception) -> None:
         if not self._complained:
-            # Only once: clients may show an agent's stderr to people.
+            # Only once, because clients may show an agent's stderr to people.
             self._complained = True
             self._say(f"dreamkeep tap: the session continues, but can't be recorded: {problem}")
 
     # -- writing
 
     def _note(self, jobs: Sequence[Job]) -> None:
-        """Journal in the keep's own journal, with one sync. If a deletion came between our check and our write, it could not
-        erase these frames: so they are checked again."""
+        """Journals in the keep's own journal, with one sync. A deletion that came between our check and our write could not erase
+        these frames: then they are checked again."""
         dead = frozenset(self._tombstones.all())
-        events = self._notes(jobs)
+        events = self._note_events(jobs)
         if not events:
             return
         if self._journals().append_if("", events, {}, still=lambda: self._tombstones.all() == dead) is None:
@@ -372,9 +373,9 @@ class Copier:
         self._opened[""] = ""
         self._trouble.clear()
 
-    def _notes(self, jobs: Sequence[Job]) -> list[Event]:
+    def _note_events(self, jobs: Sequence[Job]) -> list[Event]:
         kept = [job for job in jobs if not job.named or self._may_be_noted(job.named)]
-        return [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_deleted(job))) for job in kept]
+        return [self._event(Kind.TAP_FRAMES, self._pack(job if job.named else self._without_deleted(job))) for job in kept]
 
     def _save(self, job: Job) -> None:
         session = self._id_of(job.session)
@@ -383,27 +384,27 @@ class Copier:
         if not session:
             job = job._replace(frames=job.frames[job.noted :])  # no valid id: the keep's own journal has its held frames already
         try:
-            events = [self._opening(session, job)] if session and job.session not in self._opened else []
-            events += self._resumed(session, job) if session else []
-            events.append(self._event(Kind.TAP_FRAMES, self._packed(job)))
+            events = [self._open_session(session, job)] if session and job.session not in self._opened else []
+            events += self._resume_events(session, job) if session else []
+            events.append(self._event(Kind.TAP_FRAMES, self._pack(job)))
             self._journals().append(session, events)
             self._router.prompted.discard(job.session)
         except Deleted as problem:
-            self._tell(problem)
+            self._say_once(problem)
             session = None  # a deleted session stays deleted
         self._opened[job.session] = session
         self._trouble.clear()
 
     def _may_be_noted(self, native: str) -> bool:
-        """Whether frames of an unconfirmed session may be journaled: not if it is excluded or was deleted. Its agent may not be
-        known yet, because an agent introduces itself only when asked; so the id is checked for all agents that it could be."""
+        """Whether frames of an unconfirmed session may be journaled: not if it is excluded or deleted. Its agent may not be known
+        yet, because an agent says its name only when asked. So the id is checked for every agent that it could be."""
         session = self._id_of(native)
         return session == "" or (
             session is not None and not any(self._tombstones.has(session_id(agent, native)) for agent in self._router.agents())
         )
 
     def _without_deleted(self, job: Job) -> Job:
-        """An agent that lists its sessions tells their titles, also of sessions deleted here: such lines are emptied."""
+        """Empties lines that name a deleted session: an agent that lists its sessions shows their titles."""
         deleted = self._tombstones.all()
         if not deleted:
             return job
@@ -411,47 +412,46 @@ class Copier:
         def names_deleted(line: bytes) -> bool:
             return any(f"{agent}:{id}" in deleted for id in ids_in(line) for agent in self._router.agents())
 
-        return job._replace(frames=[one._replace(line=b"{}") if names_deleted(one.line) else one for one in job.frames])
+        return job._replace(frames=[frame._replace(line=b"{}") if names_deleted(frame.line) else frame for frame in job.frames])
 
-    def _packed(self, job: Job) -> Mapping[str, Any]:
-        about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
+    def _pack(self, job: Job) -> Mapping[str, Any]:
+        body: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
         if job.named and self._id_of(job.named):
-            about["named"] = job.named
+            body["named"] = job.named
         if self._trouble:
-            about["late"] = dict(self._trouble)
+            body["late"] = dict(self._trouble)
         pieces = {n for n, frame in enumerate(job.frames) if frame.flag == PART}
-        return pack(about, [frame.line for frame in job.frames], pieces)
+        return pack(body, [frame.line for frame in job.frames], pieces)
 
     def _id_of(self, native: str) -> str | None:
-        """The full id of a session; "" if it is no valid id; None if nothing of it may be kept."""
+        """The full id of a session; "" if the id is invalid; None if the session must not be kept."""
         if native in self._opened:
             return self._opened[native]
         try:
             session = session_id(self._router.agent, native)
         except Refused:
             return ""  # kept all the same, in the keep's own journal
-        return None if self._excluded(*self._folder(native)) else session
+        return None if self._excluded(*self._folder_of(native)) else session
 
-    def _opening(self, session: str, job: Job) -> Event:
+    def _open_session(self, session: str, job: Job) -> Event:
         """Opens the session if need be; returns the event that adds this connection to it."""
         journals = self._journals()
         if journals.writer(session).carried("opened") is None:
-            cwd, project = self._folder(job.session)
+            cwd, project = self._folder_of(job.session)
             body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
-            # Because `opened` is carried, it is journaled once only, also if another process captures the session at the same
-            # time.
+            # `opened` is carried, so this is journaled only once, even if another process captures the session at the same time.
             journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
-        return self._event(Kind.TAP_OPENED, self._about(job))
+        return self._event(Kind.TAP_OPENED, self._describe(job))
 
-    def _resumed(self, session: str, job: Job) -> list[Event]:
-        """An ended session goes on when somebody prompts it, not when somebody loads it."""
+    def _resume_events(self, session: str, job: Job) -> list[Event]:
+        """An ended session is resumed by a prompt, not by being loaded."""
         if job.session not in self._router.prompted:
             return []
         if self._journals().writer(session).carried("state") != ENDED:
             return []
         return [Event(self._ids.new(), Kind.SESSION_RESUMED, rfc3339(self._host.now()), {"captured": 1}, {"state": ACTIVE})]
 
-    def _folder(self, native: str) -> tuple[str, str]:
+    def _folder_of(self, native: str) -> tuple[str, str]:
         known = self._router.about(native)
         cwd = known.cwd if known and known.cwd.isprintable() else ""
         return cwd, self._project(cwd) if os.path.isabs(cwd) else ""
@@ -462,10 +462,10 @@ class Copier:
         except (OSError, ValueError):
             return ""  # a folder of another machine, or an unreadable one
 
-    def _about(self, job: Job) -> dict[str, Any]:
+    def _describe(self, job: Job) -> dict[str, Any]:
         router = self._router
         known = router.sessions.get(job.session)
-        about: dict[str, Any] = {
+        body: dict[str, Any] = {
             "conn": self.conn,
             "owner": self._owners().mine(),
             "agent": router.agent,
@@ -476,7 +476,7 @@ class Copier:
             "scrape": self._scrape,
         }
         more = {"version": router.version, "parent": known.parent if known else ""}
-        return {**about, **{key: value for key, value in more.items() if value}}
+        return {**body, **{key: value for key, value in more.items() if value}}
 
     def _save_end(self, session: str) -> None:
         body: dict[str, Any] = {"conn": self.conn, **(self._ending or _UNKNOWN_END)._asdict()}

@@ -1,15 +1,15 @@
-"""Signals on their way through the tap: the agent gets each one once, whoever it was sent to.
+"""Passes signals through the tap, so that the agent gets each of them once, whether it was sent to the tap or to the group.
 
-    to the tap alone (kill PID) ─────────────────► the guard has not got it ──► sent on to the agent
-    to the group (kill -PGID, Ctrl-C, hang-up) ──► the guard has it, so has the agent ──► not sent on
+    to the tap alone (kill PID) ─────────────────► the guard did not get it ──► sent on to the agent
+    to the group (kill -PGID, Ctrl-C, hang-up) ──► the guard got it, and so did the agent ──► not sent on
 
-A signal does not say whom else it was sent to; a member of the same group knows (guard.py). The road not taken is a group of
-its own for the agent: then whoever ends the client's group with SIGKILL would leave the agent and all its children behind, Ctrl-Z
-would stop the tap only, and what asks at the terminal below the agent (ssh, git) would be stopped for ever. So tap, agent and
-guard stay in the client's group, and the terminal stops and continues them together. SIGTSTP to the tap's pid alone stops the
-tap: the agent finds its pipes standing still.
+A signal does not say to whom else it was sent, but another member of the group knows (guard.py). The road not taken is a group of
+its own for the agent. Then a SIGKILL for the client's group would leave the agent and its children behind, Ctrl-Z would stop only
+the tap, and programs below the agent that ask at the terminal (ssh, git) would be stopped for ever. So tap, agent and guard stay
+in the client's group, and the terminal stops and continues them together. SIGTSTP to the tap alone stops the tap: then nothing
+passes through the agent's pipes.
 
-An agent that has left the group itself gets everything from us.
+An agent that has left the group gets all signals from the tap.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import time
 from dreamkeep.capture.tap import guard as tap_guard
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: The kernel may still be on its way through the group, and some clients end a whole family one by one.
+#: The kernel may not have reached all members of the group yet, and some clients signal a process and its children one by one.
 _SETTLE_S = 0.02
-#: A guard that takes longer is stopped or gone: then twice is better than never.
+#: A guard that takes longer is stopped or gone. Then a signal twice is better than none.
 _ANSWER_S = 1.0
 
 
 class Guard:
-    """Our end of it. Raises OSError when it can't be started."""
+    """The guard's process, as the tap sees it. Raises OSError if it can't be started."""
 
     def __init__(self, agent: int) -> None:
         handle = _handle_of(agent)
-        # What is blocked here is blocked there from the first moment on: a guard that is just starting dies of nothing.
+        # The guard inherits the blocked signals, so none can end it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, tap_guard.BLOCKED)
         try:
             self._process = subprocess.Popen(
@@ -57,7 +57,7 @@ class Guard:
         self._asked = 0
 
     def reached(self) -> set[int]:
-        """The signals that have reached the guard since it was asked last; none when it does not answer."""
+        """The signals that have reached the guard since the last question; none if it does not answer."""
         self._asked = self._asked % 255 + 1
         until = time.monotonic() + _ANSWER_S
         try:
@@ -92,14 +92,14 @@ def _readable(handle: int, wait_s: float | None) -> bool:
 
 
 class Signals:
-    """What only we are sent goes to the agent; it decides, and we end when it does."""
+    """Sends signals that only the tap got on to the agent. The agent decides what to do; the tap ends when the agent does."""
 
     def __init__(self) -> None:
         self._before: dict[int, object] = {}
-        # Python's handlers run in the main thread when it wakes, and a signal that another thread was given does not wake it. The
-        # numbers in this pipe are written at once, whoever was given them.
-        self._came, self._wake = os.pipe()
-        os.set_blocking(self._came, False)
+        # Python runs handlers in the main thread when that wakes up, and a signal delivered to another thread does not wake it.
+        # The numbers of signals are written into this pipe at once, whichever thread got the signal.
+        self._arrived, self._wake = os.pipe()
+        os.set_blocking(self._arrived, False)
         os.set_blocking(self._wake, False)
         if threading.current_thread() is threading.main_thread():
             self._woken_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -113,18 +113,18 @@ class Signals:
         threading.Thread(target=self._work, args=(process, guard), name="tap signals", daemon=True).start()
 
     def _work(self, process: subprocess.Popen[bytes], guard: Guard | None) -> None:
-        while _readable(self._came, None):
+        while _readable(self._arrived, None):
             time.sleep(_SETTLE_S)
             reached = guard.reached() if guard and _with_us(process.pid) else set()
-            # Asked first, then taken: what came twice within this moment was one for the guard, and is one for us.
+            # The guard is asked before the pipe is read: a signal that came twice in this moment counts once for both.
             for number in self._taken():
                 if number not in reached:
                     process.send_signal(number)
 
     def _taken(self) -> list[int]:
-        """What has come, each once."""
+        """The signals that came, each once."""
         try:
-            return [number for number in dict.fromkeys(os.read(self._came, 1 << 16)) if number in _FORWARDED]
+            return [number for number in dict.fromkeys(os.read(self._arrived, 1 << 16)) if number in _FORWARDED]
         except BlockingIOError:
             return []
 

@@ -1,14 +1,14 @@
 """`tap -- AGENT…`: sits between an ACP client and its agent, on stdio. Bytes pass unchanged; a copy is journaled (copy.py).
 
-    client stdin ──► pump ──► agent stdin       a thread each, which passes on whatever comes. A slow side delays only its own
-    client stdout ◄── pump ◄── agent stdout     direction, as with a pipe. Ends of streams are passed on. Nothing waits for a
-    our stderr ◄── pump ◄── agent stderr        line, a parser or a disk
+    client stdin ──► pump ──► agent stdin       Each pump is a thread that passes bytes on as they come. A slow side delays only
+    client stdout ◄── pump ◄── agent stdout     its own direction, as with a pipe. The end of a stream is passed on, too. No pump
+    our stderr ◄── pump ◄── agent stderr        waits for a whole line, a parser or a disk.
 
 It behaves like a direct connection: signals go to the agent (signals.py), its exit code comes back (128 + N for signal N), the
-client gets a broken pipe when the agent reads no more, and when the tap is killed, so is the agent (guard.py). When dreamkeep is
+client gets a broken pipe when the agent stops reading, and when the tap is killed, so is the agent (guard.py). If dreamkeep is
 switched off, the tap *becomes* the agent (exec).
 
-Unlike elsewhere, pipes and processes are handled here and not by the host.
+Unlike other modules, this one handles pipes and processes itself, without the host.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from dreamkeep.journal.places import session_id
 from dreamkeep.journal.writers import JournalWriters
 
 _READ = 1 << 18
-#: After the agent's death its children may hold its pipes open: then we wait this long without a byte.
+#: After the agent's death, its children may hold its pipes open. We stop reading after so long without a byte.
 _QUIET_S = 1.0
-#: How long to wait for a client that does not read the agent's last bytes.
+#: How long we wait for a client that does not read the agent's last bytes.
 _SLOW_CLIENT_S = 30.0
-#: A child that the agent left behind may write into its pipes for ever.
+#: A child that the agent left behind may write into its pipes for ever. We read them for so long.
 _LEFT_BEHIND_S = 3.0
 #: How many bytes left in the agent's pipes are read for the copy.
-_LAST_WORDS = 1 << 20
-#: How long an agent without a client may take to end by itself, and again after SIGTERM.
+_MOST_LEFTOVERS = 1 << 20
+#: How long an agent without a client may take to end by itself, and then after SIGTERM.
 _GRACE_S = 5.0
 #: How long journaling may take at the end. The client has seen the end of the stream by then.
 _JOURNAL_S = 10.0
@@ -69,14 +69,12 @@ def run(
     excluded: Callable[[str, str], bool] = lambda cwd, project: False,
     room: int = ROOM,
 ) -> int:
-    """Until the agent ends; its exit code. `journals` and `owners` are asked for late, by the copying thread.
-
-    `excluded`: whether nothing may be kept of a session, by its folder and its project.
-    """
+    """Runs until the agent ends; returns its exit code. Only the copying thread calls `journals` and `owners`. `excluded`:
+    whether a session must not be kept, by its folder and its project."""
     if not command:
         raise BadUsage("no agent command given", where="tap", next="Put its command after `--`.")
     if agent is not None:
-        session_id(agent, "x")  # refuses what is no agent's name
+        session_id(agent, "x")  # refuses an invalid name
     if off or switched_off(environment):
         return become(command, environment)
     router = Router(agent, command)
@@ -84,7 +82,7 @@ def run(
     copier = Copier(
         host, root, journals, ids, owners, router, command=name, scrape=scrape, excluded=excluded, say=_say, room=room
     )
-    return _between(command, environment, copier)
+    return _run_agent(command, environment, copier)
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -101,7 +99,7 @@ def _not_started(command: Sequence[str], problem: OSError) -> int:
 
 
 def _say(text: str) -> None:
-    """To people, if somebody reads: a full pipe must not block us."""
+    """Writes to stderr, unless its pipe is full: that must not block us."""
     try:
         if _ready(2, select.POLLOUT, 0):
             os.write(2, f"{text}\n".encode("utf-8", "replace"))
@@ -116,7 +114,7 @@ def _ready(handle: int, what: int, wait_ms: int | None = None) -> bool:
 
 
 class Pump(threading.Thread):
-    """Passes bytes on in one direction. While it runs, nothing else reads from its source."""
+    """Passes bytes on in one direction. While it runs, no other code reads from its source."""
 
     def __init__(
         self, side: str, source: int, sink: int, queue: Queue, broken: Callable[[], bool], ended: Callable[[], None]
@@ -132,10 +130,10 @@ class Pump(threading.Thread):
         self.writing = False
 
     def run(self) -> None:
-        """Until the source ends; then so does the sink."""
+        """Passes on until the source ends; then it ends the sink."""
         flows = True
         while data := _read(self.source):
-            # Copied first, which never waits: else an answer could be journaled before its question.
+            # Copied first, or an answer could be journaled before its question. Copying never waits.
             self._queue.put(self.side, data)
             self.passed += len(data)
             if flows and not self._write(data):
@@ -157,7 +155,7 @@ def _read(handle: int) -> bytes:
         try:
             return os.read(handle, _READ)
         except BlockingIOError:
-            _ready(handle, select.POLLIN)  # whoever gave us this pipe made it non-blocking
+            _ready(handle, select.POLLIN)  # the process that gave us this pipe made it non-blocking
         except OSError:
             return b""
 
@@ -184,7 +182,7 @@ class Connection:
         from_agent, agent_out = os.pipe()
         errors, agent_errors = os.pipe()
         try:
-            # Whatever else the client hands down goes on to the agent; our own handles are not inherited.
+            # The agent inherits the other handles that the client passed to us. Our own handles are not inheritable.
             self.process = subprocess.Popen(
                 list(command), stdin=agent_in, stdout=agent_out, stderr=agent_errors, env=dict(environment), close_fds=False
             )
@@ -192,8 +190,8 @@ class Connection:
             for handle in (agent_in, agent_out, agent_errors):
                 os.close(handle)
         self._queue = queue
-        self.inward = Pump(CLIENT, 0, self._to_agent, queue, self._agent_is_deaf, self._hang_up)
-        self.outward = Pump(AGENT, from_agent, 1, queue, self._client_is_gone, self.silence)
+        self.inward = Pump(CLIENT, 0, self._to_agent, queue, self._on_agent_stopped_reading, self._close_agent_input)
+        self.outward = Pump(AGENT, from_agent, 1, queue, self._on_client_gone, self.end_output)
         # Our own stderr stays open for our own messages.
         self.errors = Pump(STDERR, errors, 2, queue, lambda: True, lambda: None)
 
@@ -201,18 +199,18 @@ class Connection:
         for pump in (self.inward, self.outward, self.errors):
             pump.start()
 
-    def _hang_up(self) -> None:
-        # Replaced, not closed: another thread may just be about to use that number.
+    def _close_agent_input(self) -> None:
+        # Replaced, not closed: another thread may be about to use this handle.
         os.dup2(self._nothing, self._to_agent, inheritable=False)
 
-    def _agent_is_deaf(self) -> bool:
-        """The agent reads no more: we stop reading, too, so that the client gets a broken pipe."""
+    def _on_agent_stopped_reading(self) -> bool:
+        """The agent has stopped reading. We stop, too, so that the client gets a broken pipe."""
         os.dup2(self._nothing, 0)
         return False
 
-    def _client_is_gone(self) -> bool:
-        """The client is gone: let the agent end, and keep what it still writes."""
-        self._hang_up()
+    def _on_client_gone(self) -> bool:
+        """The client is gone. Let the agent end, and keep what it still writes."""
+        self._close_agent_input()
         threading.Thread(target=self._end_agent, name="tap end", daemon=True).start()
         return True
 
@@ -224,7 +222,7 @@ class Connection:
             act()
 
     def drain(self) -> None:
-        """After the agent's death: pass on everything that it wrote, within the time limits."""
+        """Called after the agent's death: passes on everything that it wrote, within the time limits."""
         pumps = [self.outward, self.errors]
         passed, since = -1, time.monotonic()
         died = since
@@ -238,11 +236,11 @@ class Connection:
             pumps[0 if pumps[0].is_alive() else 1].join(0.02)
         for pump in pumps:
             if pump.is_alive():
-                self._last_words(pump)
+                self._read_leftovers(pump)
 
-    def _last_words(self, pump: Pump) -> None:
+    def _read_leftovers(self, pump: Pump) -> None:
         os.set_blocking(pump.source, False)
-        left = _LAST_WORDS
+        left = _MOST_LEFTOVERS
         try:
             while left > 0 and (data := os.read(pump.source, left)):
                 self._queue.put(pump.side, data)
@@ -252,12 +250,12 @@ class Connection:
         except OSError:
             pass  # nothing is left
 
-    def silence(self) -> None:
-        """The client sees the end of the stream now, not when the journal is done."""
+    def end_output(self) -> None:
+        """Lets the client see the end of the stream now, and not only when everything is journaled."""
         os.dup2(self._nothing, 1)
 
 
-def _between(command: Sequence[str], environment: Mapping[str, str], copier: Copier) -> int:
+def _run_agent(command: Sequence[str], environment: Mapping[str, str], copier: Copier) -> int:
     switch = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     signals = Signals()
@@ -266,17 +264,17 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
             connection = Connection(command, environment, copier.queue)
         except OSError as problem:
             return _not_started(command, problem)
-        guard = _guard(connection.process.pid)
+        guard = _start_guard(connection.process.pid)
         signals.forward_to(connection.process, guard)
         connection.start()
         copier.start()
         code = connection.process.wait()
-        signals.restore()  # nobody is left to decide about them
+        signals.restore()  # the agent no longer handles them
         if guard:
             guard.end()
         connection.drain()
-        connection.silence()
-        if not copier.finish(_ending(code), wait_s=_JOURNAL_S):
+        connection.end_output()
+        if not copier.finish(_exit_of(code), wait_s=_JOURNAL_S):
             _say("dreamkeep tap: the end of this session could not be recorded in time. Run `dreamkeep doctor`.")
         return code if code >= 0 else 128 - code
     finally:
@@ -284,7 +282,7 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
         sys.setswitchinterval(switch)
 
 
-def _guard(agent: int) -> Guard | None:
+def _start_guard(agent: int) -> Guard | None:
     try:
         return Guard(agent)
     except OSError as problem:
@@ -292,7 +290,7 @@ def _guard(agent: int) -> Guard | None:
         return None
 
 
-def _ending(code: int) -> AgentExit:
+def _exit_of(code: int) -> AgentExit:
     if code >= 0:
         return AgentExit(code, None, f"the agent exited with code {code}")
     try:
