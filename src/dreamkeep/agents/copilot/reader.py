@@ -5,13 +5,13 @@ hook.start/end, session.compaction_start/complete (with `success:false, outcome:
 session.shutdown.
 From the published event schema of its SDK, not observed by us: the members of `data`, and all other types.
 Assumed:
-* The agent calls the model in a loop, each call between assistant.turn_start and turn_end; `turnId` counts anew for every
+* The agent calls the model in a loop, each call between assistant.turn_start and turn_end; `turnId` starts again for every
   prompt. So a turn of the user is named by its prompt's event id, and is complete at the turn_end after an answer without
   tool calls.
-* `source` names a user.message that the client made itself; `delivery: "steering"` one that came while a turn was going on.
-* What has an `agentId` (or `parentToolCallId`) is a subagent's, inside the same file: kept as messages, but never a turn.
-* `workspace.yaml` beside it is flat: `name` (older: `summary`), `user_named`, `cwd`, `branch`; nothing else in it is for us.
-* A cold session.resume finds nobody working any more: a turn that had not ended was interrupted.
+* A user.message that the client made itself has a `source`. One that came during a turn has `delivery: "steering"`.
+* Records with an `agentId` (or `parentToolCallId`) belong to a subagent: they are messages, but begin no turn.
+* `workspace.yaml` beside the file is flat. We read `name` (older: `summary`), `user_named`, `cwd` and `branch`.
+* At a cold session.resume, no process works on the session: a turn that had not ended was interrupted.
 """
 
 from __future__ import annotations
@@ -61,35 +61,35 @@ class Reader:
         if record.source == "workspace":
             return _workspace(record.text)
         if record.data is None:
-            return []  # whoever cut the file into lines has reported a broken one
+            return []  # a broken line, which was reported where the file was split into lines
         kind, data = text(record.data.get("type")), table(record.data.get("data"))
         at = parse_time(record.data.get("timestamp"))
         agent = text(record.data.get("agentId")) or text(data.get("parentToolCallId"))
         line = CopilotLine(kind, data, text(record.data.get("id")) or digest(kind, sorted(map(str, data.items())), at), at, agent)
-        act = self._KINDS.get(kind)
-        if act:
-            return act(self, line)
+        handle = self._KINDS.get(kind)
+        if handle:
+            return handle(self, line)
         return [] if _SILENT(kind) else [f.UnknownRecord(kind or "?")]
 
     # -- session
 
-    def _start(self, line: CopilotLine) -> Iterable[Fact]:
+    def _session_start(self, line: CopilotLine) -> Iterable[Fact]:
         parent = text(line.data.get("detachedFromSpawningParentSessionId"))
         edges: list[Fact] = [f.Edge("continuation", parent, "session.start", line.at)] if parent else []
-        return [*self._placed(line), *edges]
+        return [*self._place(line), *edges]
 
-    def _resume(self, line: CopilotLine) -> Iterable[Fact]:
+    def _session_resume(self, line: CopilotLine) -> Iterable[Fact]:
         cold = not line.data.get("sessionWasActive") and not line.data.get("continuePendingWork")
         ended = self._settle(line, "interrupted", "resumed before it had ended") if cold else []
-        return [*ended, *self._placed(line)]
+        return [*ended, *self._place(line)]
 
-    def _placed(self, line: CopilotLine) -> Iterable[Fact]:
+    def _place(self, line: CopilotLine) -> Iterable[Fact]:
         where = table(line.data.get("context")) or line.data
         model = text(line.data.get("selectedModel")) or text(line.data.get("newModel")) or text(line.data.get("model"))
         placed = f.SessionPlaced(text(where.get("cwd")), text(where.get("branch")), model, text(line.data.get("copilotVersion")))
         return [placed] if any(placed) else []
 
-    def _titled(self, line: CopilotLine) -> Iterable[Fact]:
+    def _title(self, line: CopilotLine) -> Iterable[Fact]:
         title = text(line.data.get("title"))
         return [f.SessionTitled(title)] if title else []
 
@@ -102,7 +102,7 @@ class Reader:
         key = text(line.data.get("upToEventId"))
         return [f.MessagesRewound(line.at, key)] if key else []
 
-    def _cleared(self, line: CopilotLine) -> Iterable[Fact]:
+    def _clear(self, line: CopilotLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, line.id)]
 
     def _shutdown(self, line: CopilotLine) -> Iterable[Fact]:
@@ -112,9 +112,9 @@ class Reader:
 
     # -- turns
 
-    def _user(self, line: CopilotLine) -> Iterable[Fact]:
+    def _prompt(self, line: CopilotLine) -> Iterable[Fact]:
         words = text(line.data.get("content")) or text(line.data.get("text")) or text(line.data.get("prompt"))
-        images = sum(text(table(one).get("mimeType")).startswith("image/") for one in items(line.data.get("attachments")))
+        images = sum(text(table(file).get("mimeType")).startswith("image/") for file in items(line.data.get("attachments")))
         words = "\n".join([*["[image]"] * images, *([words] if words else [])])
         if not words.strip():
             return []
@@ -149,15 +149,15 @@ class Reader:
     # -- messages
 
     def _assistant(self, line: CopilotLine) -> Iterable[Fact]:
-        words, asked = text(line.data.get("content")) or text(line.data.get("text")), items(line.data.get("toolRequests"))
-        found: list[Fact] = [*self._thought(line, "message", f"{line.id}#reasoning", text(line.data.get("reasoningText")))]
+        words, calls = text(line.data.get("content")) or text(line.data.get("text")), items(line.data.get("toolRequests"))
+        facts: list[Fact] = [*self._reasoning(line, "message", f"{line.id}#reasoning", text(line.data.get("reasoningText")))]
         if words.strip():
-            found.append(f.MessageSaid(f.ASSISTANT, words, line.id, line.at))
-        found += [self._called(line, table(one)) for one in asked]
-        return found + self._went_on(line, answered=bool(words.strip()) and not asked)
+            facts.append(f.MessageSaid(f.ASSISTANT, words, line.id, line.at))
+        facts += [self._call(line, table(call)) for call in calls]
+        return facts + self._note_answer(line, answered=bool(words.strip()) and not calls)
 
-    def _went_on(self, line: CopilotLine, *, answered: bool) -> list[Fact]:
-        """An answer without a call ends the turn, unless a call follows: not every file has an event for the end."""
+    def _note_answer(self, line: CopilotLine, *, answered: bool) -> list[Fact]:
+        """An answer without a call ends the turn, unless a call follows. Not every file has an event for the end of a turn."""
         turn = self.state.get("turn")
         if not turn or line.agent:
             return []
@@ -166,10 +166,10 @@ class Reader:
             return []
         return [f.TurnSettled(turn["id"], "completed" if answered else "started", line.at)]
 
-    def _reasoned(self, line: CopilotLine) -> Iterable[Fact]:
-        return self._thought(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
+    def _reasoning_event(self, line: CopilotLine) -> Iterable[Fact]:
+        return self._reasoning(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
 
-    def _thought(self, line: CopilotLine, source: str, key: str, words: str) -> Iterable[Fact]:
+    def _reasoning(self, line: CopilotLine, source: str, key: str, words: str) -> Iterable[Fact]:
         if not words.strip() or not is_new_text(self.state, source, f.REASONING, words):
             return []
         return [f.MessageSaid(f.REASONING, words, key, line.at)]
@@ -179,7 +179,7 @@ class Reader:
         mark = f.INJECTED if f.PACK in words else f.META
         return [f.MessageSaid(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
-    def _hooked(self, line: CopilotLine) -> Iterable[Fact]:
+    def _hook_output(self, line: CopilotLine) -> Iterable[Fact]:
         output = table(line.data.get("output"))
         words = text(output.get("additionalContext"))
         words = words or text(table(output.get("hookSpecificOutput")).get("additionalContext"))
@@ -188,7 +188,7 @@ class Reader:
 
     # -- tools
 
-    def _called(self, line: CopilotLine, call: Mapping[str, Any]) -> Fact:
+    def _call(self, line: CopilotLine, call: Mapping[str, Any]) -> Fact:
         name = text(call.get("name")) or text(call.get("toolName"))
         own = text(call.get("toolCallId")) or digest(line.id, name)
         remember(self.state, "calls", own, name)
@@ -198,8 +198,8 @@ class Reader:
 
     def _tool_start(self, line: CopilotLine) -> Iterable[Fact]:
         known = text(line.data.get("toolCallId")) in self.state.get("calls", {})
-        again = self._went_on(line, answered=False)
-        return again if known else [*again, self._called(line, line.data)]
+        restarted = self._note_answer(line, answered=False)
+        return restarted if known else [*restarted, self._call(line, line.data)]
 
     def _tool_end(self, line: CopilotLine) -> Iterable[Fact]:
         call = text(line.data.get("toolCallId"))
@@ -211,32 +211,32 @@ class Reader:
         tool: dict[str, Any] = {"id": call, "name": self.state.get("calls", {}).get(call, text(line.data.get("toolName")))}
         if isinstance(line.data.get("success"), bool) or problem:
             tool["error"] = line.data.get("success") is False or bool(problem)
-        for code in (table(one).get("exitCode") for one in items(result.get("contents"))):
+        for code in (table(block).get("exitCode") for block in items(result.get("contents"))):
             if isinstance(code, int) and not isinstance(code, bool):
                 tool["exit_code"] = code
-        told = _EXIT.search(words)
-        if told and "exit_code" not in tool:
-            tool["exit_code"] = int(told[1])
+        exited = _EXIT.search(words)
+        if exited and "exit_code" not in tool:
+            tool["exit_code"] = int(exited[1])
         if tool.get("exit_code"):
             tool["error"] = True
         return [f.MessageSaid(f.TOOL, words, f"result:{call}", line.at, tool=tool)]
 
     # -- compactions
 
-    def _compacting(self, line: CopilotLine) -> Iterable[Fact]:
+    def _compaction_start(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent:
-            return []  # of a subagent's own context
+            return []  # a compaction of a subagent's own context
         self.state["compaction"] = line.id
-        return [f.Signal("transcript", "started", line.at, line.id, reason=_reason(line.data), turn=self._turn())]
+        return [f.Signal("transcript", "started", line.at, line.id, reason=_reason(line.data), turn=self._turn_id())]
 
-    def _compacted(self, line: CopilotLine) -> Iterable[Fact]:
+    def _compaction_end(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent:
             return []
         data = line.data
         own = self.state.pop("compaction", None) or line.id
         phase = _phase(data)
         before, removed = count(data.get("preCompactionMessagesLength")), count(data.get("messagesRemoved"))
-        found: list[Fact] = [
+        facts: list[Fact] = [
             f.Signal(
                 "transcript",
                 phase,
@@ -245,40 +245,40 @@ class Reader:
                 reason=_reason(data),
                 before=_counts(before, count(data.get("preCompactionTokens"))),
                 after=_counts(_left(before, removed), count(data.get("postCompactionTokens"))),
-                turn=self._turn(),
+                turn=self._turn_id(),
                 error=text(data.get("error"))[:500],
             )
         ]
         summary = text(data.get("summaryContent"))
-        return [*found, *([f.MessageSaid(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
+        return [*facts, *([f.MessageSaid(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
 
-    def _turn(self) -> str:
+    def _turn_id(self) -> str:
         return str(self.state.get("turn", {}).get("id", ""))
 
     _KINDS: ClassVar[Mapping[str, Callable[[Reader, CopilotLine], Iterable[Fact]]]] = {
-        "session.start": _start,
-        "session.resume": _resume,
-        "session.context_changed": _placed,
-        "session.model_change": _placed,
-        "session.title_changed": _titled,
+        "session.start": _session_start,
+        "session.resume": _session_resume,
+        "session.context_changed": _place,
+        "session.model_change": _place,
+        "session.title_changed": _title,
         "session.handoff": _handoff,
         "session.snapshot_rewind": _rewind,
-        "session.context_cleared": _cleared,
+        "session.context_cleared": _clear,
         "session.shutdown": _shutdown,
         "session.idle": _idle,
         "session.error": _error,
-        "session.compaction_start": _compacting,
-        "session.compaction_complete": _compacted,
+        "session.compaction_start": _compaction_start,
+        "session.compaction_complete": _compaction_end,
         "abort": _abort,
-        "user.message": _user,
+        "user.message": _prompt,
         "assistant.message": _assistant,
-        "assistant.reasoning": _reasoned,
-        "assistant.thinking": _reasoned,
+        "assistant.reasoning": _reasoning_event,
+        "assistant.thinking": _reasoning_event,
         "assistant.turn_end": _turn_end,
         "system.message": _system,
         "system.notification": _system,
         "skill.invoked": _system,
-        "hook.end": _hooked,
+        "hook.end": _hook_output,
         "tool.user_requested": _tool_start,
         "tool.execution_start": _tool_start,
         "tool.execution_complete": _tool_end,
@@ -288,14 +288,14 @@ class Reader:
 _MEMBER = re.compile(r"^(\w{1,40}):[ \t]+(.{1,4096}?)[ \t\r]*$", re.MULTILINE)
 
 
-def _workspace(said: str) -> list[Fact]:
-    members = {name: _scalar(value) for name, value in _MEMBER.findall(said)}
-    title, given = members.get("name") or members.get("summary", ""), members.get("user_named") == "true"
+def _workspace(document: str) -> list[Fact]:
+    members = {name: _read_scalar(value) for name, value in _MEMBER.findall(document)}
+    title, is_chosen = members.get("name") or members.get("summary", ""), members.get("user_named") == "true"
     placed = f.SessionPlaced(members.get("cwd", ""), members.get("branch", ""))
-    return [*([f.SessionTitled(title, 2 if given else 1)] if title else []), *([placed] if any(placed) else [])]
+    return [*([f.SessionTitled(title, 2 if is_chosen else 1)] if title else []), *([placed] if any(placed) else [])]
 
 
-def _scalar(value: str) -> str:
+def _read_scalar(value: str) -> str:
     """A YAML scalar on one line; "" for one on several lines."""
     if value[0] == "'" and value[-1] == "'" and len(value) > 1:
         return value[1:-1].replace("''", "'")
@@ -308,7 +308,7 @@ def _scalar(value: str) -> str:
 
 
 def _words(blocks: list[Any]) -> str:
-    return "\n".join(text(table(one).get("text")) or f"[{text(table(one).get('type')) or '?'}]" for one in blocks)
+    return "\n".join(text(table(block).get("text")) or f"[{text(table(block).get('type')) or '?'}]" for block in blocks)
 
 
 def _phase(data: Mapping[str, Any]) -> str:

@@ -4,11 +4,10 @@ Observed: the place, and that there are turn.prompt, context.append_message, con
 full_compaction.begin / .complete and context.apply_compaction{summary, compactedCount, …}.
 From its published sources, not observed by us: all members, the loop's events (step.begin, content.part, tool.call, tool.result,
 step.end), turn.ended, turn.cancel, turn.steer, context.undo, context.clear, and the kinds of `origin`.
-* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`is_new_text`).
-* No record has an id of its own: keys are made of its content and its own time, so that a fork's copies have the keys of their
-  originals. Ids of tool calls may come again; with their step they are unique.
-* apply_compaction may come before or after the `begin` that it belongs to: records of different kinds, up to `complete`, are one
-  compaction.
+* A prompt is written twice, in turn.prompt and in the append_message after it, and counts once (`is_new_text`).
+* Records have no ids. Their keys are made of their content and time, so that a fork's copies have the same keys as the originals.
+  Ids of tool calls may be used again; together with their step they are unique.
+* apply_compaction may come before or after its `begin`. So records of different kinds, up to `complete`, are one compaction.
 * A `forked` record does not say from where. In older files nothing says how a turn ended but the finish reason of its last step.
 """
 
@@ -31,7 +30,7 @@ _SILENT = re.compile(
     |context\.update_token_count|micro_compaction\.apply|llm\.tools_snapshot|turn\.step\.\w+""",
     re.VERBOSE,
 ).fullmatch
-#: The members that we need of a document that was cut.
+#: The members that we need, for a document that can't be parsed because it was cut.
 _PLAIN = re.compile(r'"(title|isCustomTitle|titleKind|cwd|workDir|forkedFrom)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false)')
 _FINISHED = ("end_turn", "completed", "stop")
 
@@ -49,26 +48,28 @@ class Reader:
 
     def read(self, record: Record) -> Iterable[Fact]:
         if record.channel == "piece":
-            return _about(record.text)
+            return _read_state(record.text)
         if record.data is None:
-            return []  # whoever cut the file into lines has reported a broken one
+            return []  # a broken line, which was reported where the file was split into lines
         data = record.data
         time = data.get("time", data.get("created_at"))
         kind = text(data.get("type"))
-        act = self._KINDS.get(kind)
-        if act:
-            return act(self, KimiLine(data, parse_time(time), time, record.source == "subagent"))
+        handle = self._KINDS.get(kind)
+        if handle:
+            return handle(self, KimiLine(data, parse_time(time), time, record.source == "subagent"))
         return [] if _SILENT(kind) else [f.UnknownRecord(kind or "?")]
 
     # -- turns
 
     def _prompt(self, line: KimiLine) -> Iterable[Fact]:
-        return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=True)
+        return self._user_message(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=True)
 
     def _steer(self, line: KimiLine) -> Iterable[Fact]:
-        return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=False)
+        return self._user_message(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=False)
 
-    def _asked(self, line: KimiLine, source: str, content: object, origin: Mapping[str, Any], *, begins: bool) -> Iterable[Fact]:
+    def _user_message(
+        self, line: KimiLine, source: str, content: object, origin: Mapping[str, Any], *, begins: bool
+    ) -> Iterable[Fact]:
         words = _words(content)
         if source != "message":
             self.state["prompted"] = 1
@@ -78,9 +79,9 @@ class Reader:
             return []
         key = text(line.data.get("id")) or digest(role, words, line.time)
         said = f.MessageSaid(role, words, key, line.at, mark=mark)
-        typed = _typed(origin, words)
+        typed = _typed_words(origin, words)
         if line.subagent and not typed and origin.get("kind") == "system_trigger":
-            typed, said = words, said._replace(mark="")  # a subagent's prompt is what its parent asks
+            typed, said = words, said._replace(mark="")  # for a subagent, the words of its parent are the prompt
         if not typed or not begins:
             return [said]
         self.state["turn"] = {"id": key}
@@ -91,24 +92,24 @@ class Reader:
         turn = self.state.pop("turn", None)
         return [f.TurnSettled(turn["id"], state, line.at, reason)] if turn else []
 
-    def _ended(self, line: KimiLine) -> Iterable[Fact]:
+    def _turn_end(self, line: KimiLine) -> Iterable[Fact]:
         reason, problem = text(line.data.get("reason")), line.data.get("error")
         states = {"completed": "completed", "cancelled": "cancelled", "failed": "failed", "blocked": "failed"}
         why = text(table(problem).get("message")) or text(problem) or ("" if reason == "completed" else reason)
         return self._settle(line, states.get(reason, "interrupted"), why or None)
 
-    def _cancelled(self, line: KimiLine) -> Iterable[Fact]:
+    def _turn_cancel(self, line: KimiLine) -> Iterable[Fact]:
         if line.data.get("target") == "queued":
             return []
         return self._settle(line, "cancelled", text(line.data.get("reason")) or None)
 
-    def _undone(self, line: KimiLine) -> Iterable[Fact]:
+    def _undo(self, line: KimiLine) -> Iterable[Fact]:
         return rewind_turns(self.state, count(line.data.get("count")) or 0, line.at)
 
-    def _cleared(self, line: KimiLine) -> Iterable[Fact]:
+    def _clear(self, line: KimiLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, digest("clear", line.time))]
 
-    def _placed(self, line: KimiLine) -> Iterable[Fact]:
+    def _place(self, line: KimiLine) -> Iterable[Fact]:
         model = text(line.data.get("modelAlias")) or text(line.data.get("model"))
         cwd = text(line.data.get("cwd")) or text(line.data.get("workDir"))
         return [f.SessionPlaced(cwd, "", model)] if cwd or model else []
@@ -123,7 +124,7 @@ class Reader:
         if role == "user":
             # If prompts have records of their own, another message steers the turn; otherwise it begins one.
             begins = "turn" not in self.state or not self.state.get("prompted")
-            return self._asked(line, "message", content, table(message.get("origin")), begins=begins)
+            return self._user_message(line, "message", content, table(message.get("origin")), begins=begins)
         if role == "assistant":
             return self._answer(line, message, key)
         if role == "tool":
@@ -139,8 +140,8 @@ class Reader:
         for n, part in enumerate(blocks):
             found += self._part(line, table(part), f"{key}#{n}" if n else key)
         for call in map(table, items(message.get("toolCalls")) or items(message.get("tool_calls"))):
-            asked = table(call.get("function")) or call
-            found.append(self._called(line, key, text(call.get("id")), text(asked.get("name")), asked.get("arguments")))
+            function = table(call.get("function")) or call
+            found.append(self._call(line, key, text(call.get("id")), text(function.get("name")), function.get("arguments")))
         return found
 
     def _part(self, line: KimiLine, part: Mapping[str, Any], key: str) -> Iterable[Fact]:
@@ -152,7 +153,7 @@ class Reader:
 
     # -- the loop
 
-    def _loop(self, line: KimiLine) -> Iterable[Fact]:
+    def _loop_event(self, line: KimiLine) -> Iterable[Fact]:
         event = table(line.data.get("event"))
         kind, step = text(event.get("type")), text(event.get("stepUuid")) or text(event.get("uuid"))
         if kind in ("content.part", "tool.call") and not text(event.get("stepUuid")):
@@ -165,7 +166,7 @@ class Reader:
         if kind == "content.part":
             return self._part(line, table(event.get("part")), text(event.get("uuid")) or self._part_key(step))
         if kind == "tool.call":
-            return [self._called(line, step, text(event.get("toolCallId")), text(event.get("name")), event.get("args"))]
+            return [self._call(line, step, text(event.get("toolCallId")), text(event.get("name")), event.get("args"))]
         if kind == "tool.result":
             result = table(event.get("result")) or {"output": event.get("result")}
             failed = result.get("isError", result.get("is_error", event.get("is_error")))
@@ -178,10 +179,10 @@ class Reader:
         self.state["step"] = {"id": step, "parts": n + 1}
         return digest("part", step, n)
 
-    def _called(self, line: KimiLine, step: str, call: str, name: str, asked: object) -> Fact:
+    def _call(self, line: KimiLine, step: str, call: str, name: str, input: object) -> Fact:
         own = digest(step, call) if call else digest(step, name, line.time)
         remember(self.state, "calls", call, [own, name])
-        tool = {"id": call, "name": name, "input": arguments(asked)}
+        tool = {"id": call, "name": name, "input": arguments(input)}
         return f.MessageSaid(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
 
     def _result(self, line: KimiLine, call: str, words: str, failed: object) -> Fact:
@@ -191,13 +192,13 @@ class Reader:
 
     # -- compactions
 
-    def _begun(self, line: KimiLine) -> Iterable[Fact]:
+    def _compaction_begin(self, line: KimiLine) -> Iterable[Fact]:
         own, first = self._compaction(line, "begin")
         reason = text(line.data.get("source")) or text(line.data.get("trigger"))
-        phase = "started" if first else "completed"  # it was applied before
-        return [f.Signal("transcript", phase, line.at, own, reason=reason, turn=self._turn())]
+        phase = "started" if first else "completed"  # if it is not the first record, the compaction was applied before
+        return [f.Signal("transcript", phase, line.at, own, reason=reason, turn=self._turn_id())]
 
-    def _applied(self, line: KimiLine) -> Iterable[Fact]:
+    def _compaction_apply(self, line: KimiLine) -> Iterable[Fact]:
         own, _ = self._compaction(line, "apply")
         before, after = count(line.data.get("tokensBefore")), count(line.data.get("tokensAfter"))
         signal = f.Signal(
@@ -207,53 +208,53 @@ class Reader:
             own,
             before=None if before is None else {"tokens": before},
             after=None if after is None else {"tokens": after},
-            turn=self._turn(),
+            turn=self._turn_id(),
         )
         summary = line.data.get("summary")
-        held = table(table(summary).get("message")) or table(summary)
-        words = text(line.data.get("contextSummary")) or text(summary) or _words(held.get("content"))
+        message = table(table(summary).get("message")) or table(summary)
+        words = text(line.data.get("contextSummary")) or text(summary) or _words(message.get("content"))
         if not words.strip() or not is_new_text(self.state, "apply", f.SUMMARY, words):
             return [signal]
         return [signal, f.MessageSaid(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
 
-    def _completed(self, line: KimiLine) -> Iterable[Fact]:
+    def _compaction_complete(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "complete")
         self.state.pop("compaction", None)
-        # Alone, it may end a compaction whose beginning was lost, or none.
-        return [] if alone else [f.Signal("transcript", "completed", line.at, own, turn=self._turn())]
+        # Alone, this record may end a compaction whose beginning was lost, or none at all.
+        return [] if alone else [f.Signal("transcript", "completed", line.at, own, turn=self._turn_id())]
 
-    def _called_off(self, line: KimiLine) -> Iterable[Fact]:
+    def _compaction_cancel(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "cancel")
         self.state.pop("compaction", None)
-        return [] if alone else [f.Signal("transcript", "cancelled", line.at, own, turn=self._turn())]
+        return [] if alone else [f.Signal("transcript", "cancelled", line.at, own, turn=self._turn_id())]
 
     def _compaction(self, line: KimiLine, by: str) -> tuple[str, bool]:
-        """The identity of the compaction that a record is about, and whether it is the first such record."""
+        """The id of the compaction that a record belongs to, and whether the record is its first."""
         now = self.state.get("compaction")
         first = now is None or by in now["by"]
         own = digest("compaction", by, line.time) if now is None or first else str(now["id"])
         self.state["compaction"] = {"id": own, "by": [by] if now is None or first else [*now["by"], by]}
         return own, first
 
-    def _turn(self) -> str:
+    def _turn_id(self) -> str:
         return str(self.state.get("turn", {}).get("id", ""))
 
     _KINDS: ClassVar[Mapping[str, Callable[[Reader, KimiLine], Iterable[Fact]]]] = {
         "turn.prompt": _prompt,
         "turn.steer": _steer,
-        "turn.ended": _ended,
-        "turn.cancel": _cancelled,
+        "turn.ended": _turn_end,
+        "turn.cancel": _turn_cancel,
         "context.append_message": _message,
-        "context.append_loop_event": _loop,
-        "context.apply_compaction": _applied,
-        "context.undo": _undone,
-        "context.clear": _cleared,
-        "full_compaction.begin": _begun,
-        "full_compaction.complete": _completed,
-        "full_compaction.cancel": _called_off,
-        "config.update": _placed,
-        "profile.bind": _placed,
-        "llm.request": _placed,
+        "context.append_loop_event": _loop_event,
+        "context.apply_compaction": _compaction_apply,
+        "context.undo": _undo,
+        "context.clear": _clear,
+        "full_compaction.begin": _compaction_begin,
+        "full_compaction.complete": _compaction_complete,
+        "full_compaction.cancel": _compaction_cancel,
+        "config.update": _place,
+        "profile.bind": _place,
+        "llm.request": _place,
     }
 
 
@@ -282,8 +283,8 @@ def _mark(origin: Mapping[str, Any], words: str) -> str:
     return f.HOOK if kind == "hook_result" else f.META
 
 
-def _typed(origin: Mapping[str, Any], words: str) -> str:
-    """The user's words; "" if they are somebody else's."""
+def _typed_words(origin: Mapping[str, Any], words: str) -> str:
+    """The user's own words; "" if somebody else wrote them."""
     if text(origin.get("kind")) in ("", "user"):
         return words
     if origin.get("trigger") != "user-slash":
@@ -292,22 +293,22 @@ def _typed(origin: Mapping[str, Any], words: str) -> str:
     return f"/{name} {text(origin.get('skillArgs')) or text(origin.get('commandArgs'))}".strip()
 
 
-def _about(piece: str) -> Iterable[Fact]:
-    """Title, folder and parent from state.json, or from its first piece if it was cut."""
-    state = _members(piece)
+def _read_state(piece: str) -> Iterable[Fact]:
+    """Title, folder and parent from state.json, or from its beginning if it was cut."""
+    state = _parse_state(piece)
     title = text(state.get("title"))
-    own = state.get("isCustomTitle") is True or state.get("titleKind") == "custom"
+    is_chosen = state.get("isCustomTitle") is True or state.get("titleKind") == "custom"
     cwd = text(state.get("cwd")) or text(state.get("workDir"))
     parent = text(table(state.get("custom")).get("parent_session_id"))
     forked = text(state.get("forkedFrom")) or text(state.get("forked_from"))
-    found: list[Fact] = [f.SessionTitled(title, 2 if own else 1)] if title else []
+    found: list[Fact] = [f.SessionTitled(title, 2 if is_chosen else 1)] if title else []
     found += [f.SessionPlaced(cwd)] if cwd else []
     found += [f.Edge("subagent", parent, "state.json")] if parent else []
     found += [f.Edge("fork", forked, "state.json")] if forked else []
     return found
 
 
-def _members(piece: str) -> Mapping[str, Any]:
+def _parse_state(piece: str) -> Mapping[str, Any]:
     try:
         return table(json.loads(piece))
     except (ValueError, RecursionError):

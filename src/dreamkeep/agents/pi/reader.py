@@ -2,16 +2,17 @@
 
     session                       header: where it runs; `parentSession` (older: `branchedFrom`): path of the file it came from
     message                       user, assistant, toolResult; bashExecution (the user's own `!` command), custom (an extension's)
-    compaction, branch_summary    a summary in place of what was before; in place of a branch that was left
+    compaction, branch_summary    a summary that replaces older entries; one that replaces a branch that the user left
     model_change, session_info    model; the user's name for the session
     custom_message                an extension's words to the model
 
 A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again and
-still complete it), aborted (cancelled). After a crash, nothing says how the turn ended: it stays open. Each entry has the one
-before as its parent. If the parent is an earlier entry, the user went back to it, and the messages behind it are taken back.
-(Entries without words, such as a change of the model, may stand between; the next one with words shows it. We do not follow a
-user into a branch that was left before: it stays marked.) Ids have only 8 digits and identify an entry within its session. A
-fork begins with copies of its parent's entries, with ids and times: those older than its header.
+still complete it), aborted (cancelled). After a crash, nothing says how the turn ended: it stays open.
+
+Each entry has the entry before it as its parent. If the parent is an earlier entry, the user went back to it, and the messages
+behind it are rewound. (Entries without words, such as a change of the model, may come first; the next entry with words shows the
+rewind. If the user returns to a branch that was left, its messages stay rewound.) Ids have only 8 digits and identify an entry
+within its session. A fork begins with copies of its parent's entries, with their ids and times: those older than its header.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from dreamkeep.agents.shared.values import count, digest, items, parse_time, tab
 
 _SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
 _ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
-#: Entries remembered, to know to which one the user went back.
+#: How many entries are remembered, to know to which of them the user went back.
 _ENTRIES = 128
 _LONGEST_ID = 200
 
 
 class Reader:
-    """`state`: the current turn; the latest entries with the first message of each; and the entry to which the user went back."""
+    """`state`: the current turn; the latest entries, each with its first message; the entry to which the user went back."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -39,14 +40,14 @@ class Reader:
     def read(self, record: Record) -> Iterator[Fact]:
         data = record.data
         if data is None:
-            return  # whoever cut the file into lines has reported a broken one
+            return  # a broken line, which was reported where the file was split into lines
         kind = text(data.get("type"))
-        act = _ACTS.get(kind)
-        if act is not None:
-            found = self._in_tree(data, list(act(self, data)))
-            yield from _copies(found) if self._is_copy(data) else found
+        handle = _HANDLERS.get(kind)
+        if handle is not None:
+            found = self._with_rewind(data, list(handle(self, data)))
+            yield from _as_copies(found) if self._is_copy(data) else found
         else:
-            yield from self._in_tree(data, [] if kind in _SILENT else [f.UnknownRecord(kind or "?")])
+            yield from self._with_rewind(data, [] if kind in _SILENT else [f.UnknownRecord(kind or "?")])
 
     def _is_copy(self, data: Mapping[str, Any]) -> bool:
         forked, at = text(self.state.get("forked_at")), parse_time(data.get("timestamp"))
@@ -66,27 +67,26 @@ class Reader:
         if text(data.get("modelId")):
             yield f.SessionPlaced(model=text(data.get("modelId")))
 
-    def _named(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+    def _title(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if text(data.get("name")).strip():
             yield f.SessionTitled(text(data.get("name")), 2)
 
-    def _compacted(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+    def _compaction(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         key, at = _key(data), parse_time(data.get("timestamp"))
         before, after = _tokens(data.get("tokensBefore")), _tokens(data.get("tokensAfter"))
         yield f.Signal("transcript", "completed", at, id=key, before=before, after=after)
         if text(data.get("summary")).strip():
             yield f.MessageSaid(f.SUMMARY, text(data.get("summary")), key, at)
 
-    def _branched(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+    def _branch_summary(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if text(data.get("summary")).strip():
             yield f.MessageSaid(f.SUMMARY, text(data.get("summary")), _key(data), parse_time(data.get("timestamp")))
 
-    def _extension(self, data: Mapping[str, Any]) -> Iterator[Fact]:
-        said = _flat(data.get("content"))
-        if said.strip():
-            yield f.MessageSaid(
-                f.SYSTEM, said, _key(data), parse_time(data.get("timestamp")), mark=f.INJECTED if f.PACK in said else f.HOOK
-            )
+    def _extension_message(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        words = _flat(data.get("content"))
+        if words.strip():
+            mark = f.INJECTED if f.PACK in words else f.HOOK
+            yield f.MessageSaid(f.SYSTEM, words, _key(data), parse_time(data.get("timestamp")), mark=mark)
 
     # -- messages
 
@@ -106,7 +106,7 @@ class Reader:
             if text(message.get("output")).strip():
                 yield f.MessageSaid(f.SYSTEM, text(message.get("output")), f"{key}.2", at, mark=f.META)
         elif role in ("custom", "hookMessage"):
-            yield from self._extension({**data, "content": message.get("content")})
+            yield from self._extension_message({**data, "content": message.get("content")})
         elif role in ("compactionSummary", "branchSummary"):
             yield f.MessageSaid(f.SUMMARY, text(message.get("summary")), key, at)
         else:
@@ -121,25 +121,25 @@ class Reader:
 
     # -- the tree
 
-    def _in_tree(self, data: Mapping[str, Any], found: list[Fact]) -> Iterator[Fact]:
-        """What an entry says, behind what its place in the tree says."""
+    def _with_rewind(self, data: Mapping[str, Any], found: list[Fact]) -> Iterator[Fact]:
+        """The facts of an entry, after a rewind if its place in the tree shows one."""
         own = text(data.get("id"))[:_LONGEST_ID]
         entries = items(self.state.get("entries"))
         if not own or data.get("type") == "session" or any(entry[0] == own for entry in entries):
             yield from found
             return
-        back = self._back(data, entries)
+        back = self._rewound_to(data, entries)
         first = next((fact for fact in found if isinstance(fact, f.MessageSaid)), None)
         if back and first and first.role not in (f.ASSISTANT, f.REASONING, f.TOOL):
             yield f.MessagesRewound(parse_time(data.get("timestamp")), back, by=first.key)
-        # It is shown by the first that says something; whatever hangs elsewhere shows nothing of it.
+        # The first entry with a message shows the rewind. Until then it is remembered, for entries below this one.
         self.state["back"] = [own, back] if back and not first else None
-        said = first.key if first and len(first.key) <= _LONGEST_ID else ""
-        self.state["entries"] = [*entries, [own, said]][-_ENTRIES:]
+        message = first.key if first and len(first.key) <= _LONGEST_ID else ""
+        self.state["entries"] = [*entries, [own, message]][-_ENTRIES:]
         yield from found
 
-    def _back(self, data: Mapping[str, Any], entries: list[Any]) -> str:
-        """The first thing that was said behind the entry that this one hangs below."""
+    def _rewound_to(self, data: Mapping[str, Any], entries: list[Any]) -> str:
+        """The first message behind this entry's parent; "" if the parent is the latest entry, or unknown."""
         parent = data.get("parentId")
         above = text(parent)[:_LONGEST_ID]
         waiting = items(self.state.get("back"))
@@ -154,7 +154,6 @@ class Reader:
 
     def _answer(self, message: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         ending = text(message.get("stopReason"))
-        # Stopped in the middle of saying it.
         mark = f.PARTIAL if ending == "aborted" else ""
         for n, block in enumerate(_blocks(message.get("content"))):
             kind = text(block.get("type"))
@@ -175,19 +174,19 @@ class Reader:
             yield f.TurnSettled(turn, _ENDS[ending], at, text(message.get("errorMessage"))[:300] or None)
 
 
-_ACTS = {
+_HANDLERS = {
     "session": Reader._header,
     "message": Reader._message,
-    "compaction": Reader._compacted,
-    "branch_summary": Reader._branched,
-    "custom_message": Reader._extension,
+    "compaction": Reader._compaction,
+    "branch_summary": Reader._branch_summary,
+    "custom_message": Reader._extension_message,
     "model_change": Reader._model,
-    "session_info": Reader._named,
+    "session_info": Reader._title,
 }
 
 
-def _copies(found: Iterable[Fact]) -> Iterator[Fact]:
-    """They count where they were copied from."""
+def _as_copies(found: Iterable[Fact]) -> Iterator[Fact]:
+    """Marks messages as copies and drops what only the original counts."""
     for fact in found:
         if isinstance(fact, f.MessageSaid):
             yield fact._replace(mark=f.COPIED, turn="")
@@ -196,13 +195,13 @@ def _copies(found: Iterable[Fact]) -> Iterator[Fact]:
 
 
 def session_of(path: str) -> str:
-    """The session whose file it is: `<time>_<session>.jsonl`."""
+    """The session in the name of its file: `<time>_<session>.jsonl`."""
     name = path.replace("\\", "/").rpartition("/")[2]
     return name.partition("_")[2].removesuffix(".jsonl") if "_" in name else name.removesuffix(".jsonl")
 
 
 def _key(data: Mapping[str, Any]) -> str:
-    """Entries of the first version have no id."""
+    """The entry's id, or a hash: entries of the first version have no id."""
     message = table(data.get("message"))
     words = _flat(message.get("content"))
     return text(data.get("id")) or digest(
@@ -225,7 +224,7 @@ def _flat(content: object) -> str:
 
 
 def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.MessageSaid:
-    said = _flat(message.get("content"))
+    words = _flat(message.get("content"))
     tool: dict[str, Any] = {
         "id": text(message.get("toolCallId")),
         "name": text(message.get("toolName")),
@@ -234,7 +233,7 @@ def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.MessageSa
     code = count(table(message.get("details")).get("exitCode"))
     if code is not None:
         tool["exit_code"] = code
-    return f.MessageSaid(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if f.PACK in said else "")
+    return f.MessageSaid(f.TOOL, words, key, at, tool=tool, mark=f.INJECTED if f.PACK in words else "")
 
 
 def _tokens(value: object) -> Mapping[str, int] | None:
