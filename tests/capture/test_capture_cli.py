@@ -50,7 +50,7 @@ def test_ingest_has_every_field_of_the_contract(place: Path, capsys: pytest.Capt
     assert {one["agent"] for one in one_agent["sources"]} == {"codex"}
 
 
-def test_a_problem_is_told_and_gives_exit_code_1(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_is_reported_and_gives_exit_code_1(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home_with(place, record(1))
     lost = place / "home" / ".gemini" / "tmp" / "p" / "chats" / "session-2026-11-01T10-00-aaaaaaaa.jsonl"
     lost.parent.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_a_problem_is_told_and_gives_exit_code_1(place: Path, capsys: pytest.Cap
     assert "doesn't name a session" in capsys.readouterr().out
 
 
-def test_files_and_folders_can_be_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ingest_accepts_names_of_files_and_folders(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, file = home_with(place, record(1))
     elsewhere = place / "copies" / f"{SID}.jsonl"
     elsewhere.parent.mkdir()
@@ -79,7 +79,7 @@ def test_files_and_folders_can_be_named(place: Path, capsys: pytest.CaptureFixtu
     assert "No agent sessions found" in capsys.readouterr().out
 
 
-def test_show_tells_what_is_going_on_and_what_was_squeezed_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_reports_open_turns_and_compacted_segments(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """G6."""
     claude.write(place / "home")
     run(capsys, "ingest", "--home", str(place / "home"))
@@ -103,7 +103,7 @@ def test_show_tells_what_is_going_on_and_what_was_squeezed_out(place: Path, caps
     assert "*Here the agent's context was cut.*" in capsys.readouterr().out
 
 
-def test_the_raw_view_is_what_the_agent_wrote_and_the_lineage_goes_all_the_way(
+def test_the_raw_view_has_the_agents_bytes_and_the_lineage_is_complete(
     place: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     claude.write(place / "home")
@@ -146,7 +146,7 @@ def _working(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": content, "id": "m", "model": "m", "stop_reason": "tool_use"}
 
 
-def test_markdown_keeps_what_was_said_apart_from_what_we_say(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_separates_the_sessions_words_from_our_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """X1: captured text is data."""
     evil = "# not a heading\n````\n<script>alert(1)</script>\x1b[31m"
     with Keep.open() as keep:
@@ -171,7 +171,7 @@ def until(what: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("polling", [False, True])
-def test_a_session_that_is_written_while_somebody_watches_is_there(polling: bool, place: Path) -> None:
+def test_a_watcher_captures_a_session_while_it_is_written(polling: bool, place: Path) -> None:
     """New files, more lines, a new agent; and it ends when told to."""
     home, file = home_with(place, record(1))
     watcher = program("watch", "--home", str(home), "--json", *(["--poll"] if polling else []))
@@ -191,7 +191,7 @@ def test_a_session_that_is_written_while_somebody_watches_is_there(polling: bool
     assert {"new", "grew"} <= {one["state"] for one in outcomes}
 
 
-def test_a_watcher_journals_what_hooks_left_and_compresses_what_is_cold(place: Path) -> None:
+def test_a_watcher_drains_the_spool_and_compresses_cold_parts(place: Path) -> None:
     home, _ = home_with(place, b"".join(map(record, range(1, 50))))
     with Keep.open() as keep:
         list(keep.ingest(home=home, agents=["claude"]))
@@ -223,7 +223,7 @@ class Adjusted(RealHost):
         self.moved_ns += int(seconds * 1e9)
 
 
-def test_a_watcher_goes_on_when_the_clock_is_set_back(place: Path) -> None:
+def test_a_watcher_continues_when_the_clock_is_set_back(place: Path) -> None:
     home, _ = home_with(place, b"".join(map(record, range(1, 50))))
     host = Adjusted()
     with Keep.open(host=host) as keep:
@@ -253,7 +253,7 @@ def test_a_watcher_that_is_switched_off_does_nothing(place: Path) -> None:
     watcher.communicate(timeout=WAIT_S)
 
 
-def test_following_a_session_shows_what_comes(place: Path) -> None:
+def test_following_a_session_shows_new_messages(place: Path) -> None:
     with Keep.open() as keep:
         session = keep.session("chat")
         session.record("first")
@@ -298,7 +298,7 @@ def test_init_and_uninstall_from_the_command_line(place: Path, capsys: pytest.Ca
     assert "refused" in {change["action"] for change in refused["changes"]}
 
 
-def test_an_agent_starts_even_when_the_keep_can_not_be_opened(place: Path) -> None:
+def test_an_agent_starts_even_when_the_keep_cannot_be_opened(place: Path) -> None:
     (place / "keep").mkdir()
     (place / "keep" / "keep.toml").write_text("nonsense = [")
     done = subprocess.run(
@@ -309,7 +309,7 @@ def test_an_agent_starts_even_when_the_keep_can_not_be_opened(place: Path) -> No
     assert subprocess.run([sys.executable, "-m", "dreamkeep", "tap"], capture_output=True).returncode == 2
 
 
-def test_an_ingest_leaves_the_index_up_to_date_and_does_not_need_it(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
+def test_an_ingest_updates_the_index_but_does_not_need_it(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
     """B5: the next question, or an audit, opens no journal; and what can't be indexed is kept all the same."""
     home, _ = home_with(tmp_path, b"".join(map(record, range(1, 9))))
     assert cli("ingest", "--home", str(home)).code == 0

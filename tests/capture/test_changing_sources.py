@@ -98,7 +98,7 @@ def state_size(heard: Heard) -> int:
 # -- following is rebuilding
 
 
-def test_the_same_words_said_twice_pair_twice_with_what_was_indexed_before(tmp_path: Path) -> None:
+def test_equal_messages_pair_one_to_one_with_messages_that_were_indexed_before(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.lines(*channels.TRANSCRIPT)
     heard.shown()
@@ -108,7 +108,7 @@ def test_the_same_words_said_twice_pair_twice_with_what_was_indexed_before(tmp_p
     channels.assert_everything_once(heard)
 
 
-def test_several_channels_look_the_same_wherever_a_batch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_channels_give_the_same_view_wherever_a_batch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard(tmp_path / "keep")
     heard.lines(*channels.TRANSCRIPT)
     heard.frames(*channels.FRAMES)
@@ -120,7 +120,7 @@ def test_several_channels_look_the_same_wherever_a_batch_ends(tmp_path: Path, mo
         assert heard.shown() == at_once
 
 
-def test_words_that_a_message_no_longer_has_pair_with_nothing(tmp_path: Path) -> None:
+def test_the_old_words_of_a_changed_message_pair_with_nothing(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.hooks(("UserPromptSubmit", {"prompt": "hi"}))
     for told in (line("user", "u1", None, "hi"), answer("u2", "u1", "alpha"), answer("u2", "u1", "beta")):
@@ -132,7 +132,7 @@ def test_words_that_a_message_no_longer_has_pair_with_nothing(tmp_path: Path) ->
     assert [m["text"] for m in rebuilt["messages"]] == ["hi", "beta", "alpha"]
 
 
-def test_what_was_taken_back_stays_so_when_it_is_said_again(tmp_path: Path) -> None:
+def test_a_rewound_message_stays_rewound_when_it_is_repeated(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.lines(line("user", "u1", None, "one"), answer("u2", "u1", "first"))
     heard.lines(line("user", "u3", "u2", "two"), answer("u4", "u3", "second"))
@@ -171,7 +171,9 @@ def _talk(chance: random.Random) -> list[tuple[str, list[Any]]]:
     return chance.sample([("file", file), ("tap", tap), ("hooks", hooks)], chance.choice((2, 3)))
 
 
-def test_following_is_rebuilding_however_channels_and_batches_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_gives_the_same_index_as_a_rebuild_in_any_order_of_channels_and_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(25):
         chance = random.Random(seed)
         heard = Heard(tmp_path / f"keep-{seed}")
@@ -232,14 +234,14 @@ def _place(written: int | str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("lines", [[[]], [["a"]]])
-def test_a_frame_whose_lines_are_none_is_strange_and_hides_nothing(lines: list[Any], tmp_path: Path) -> None:
+def test_a_frame_with_invalid_lines_is_reported_and_hides_nothing(lines: list[Any], tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.lines(*channels.TRANSCRIPT)
     heard.say(Kind.SOURCE_READ, {"source": "main-1", "role": "main", "gen": 1, "at": 0, "sizes": [2], "lines": lines})
     assert len(heard.shown()["messages"]) == 6
 
 
-def test_no_answer_lacks_a_session_because_the_keeps_own_journal_was_read_again(tmp_path: Path) -> None:
+def test_rereading_the_keeps_own_journal_hides_no_session_from_an_answer(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -267,7 +269,7 @@ class Meanwhile:
         return self._store.messages(session)
 
 
-def test_what_show_says_is_of_one_moment(tmp_path: Path) -> None:
+def test_show_answers_from_a_single_state_of_the_index(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep, Keep.open(tmp_path / "keep") as other:
         ingest(keep, home)
@@ -289,7 +291,7 @@ def test_what_show_says_is_of_one_moment(tmp_path: Path) -> None:
 # -- what the fold remembers
 
 
-def test_taps_that_were_killed_leave_nothing_behind_in_the_folds_state(tmp_path: Path) -> None:
+def test_killed_taps_leave_nothing_in_the_folds_state(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     sizes = []
     for n in range(140):
@@ -300,7 +302,7 @@ def test_taps_that_were_killed_leave_nothing_behind_in_the_folds_state(tmp_path:
     assert sizes[1] < sizes[0] + 1_000
 
 
-def test_a_connection_that_goes_on_after_many_others_is_read_the_same_wherever_a_batch_ends(tmp_path: Path) -> None:
+def test_a_connection_that_continues_after_many_others_reads_the_same_wherever_a_batch_ends(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     for n in range(12):
         heard.say(Kind.TAP_OPENED, {"conn": f"c{n}", "owner": f"o{n}"})
@@ -334,7 +336,7 @@ def test_a_tap_that_closes_late_does_not_take_the_session_from_the_one_that_foll
     assert [t.owner for t in heard.keep.context.ask(lambda store: store.turns(SESSION))] == ["o1", "o2"]
 
 
-def test_a_message_that_a_hook_told_outside_of_any_turn_gets_the_turn_that_the_transcript_tells(tmp_path: Path) -> None:
+def test_a_hooks_message_outside_of_any_turn_gets_its_turn_from_the_transcript(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.hooks(channels.HOOKS[2])
     heard.lines(*channels.TRANSCRIPT)
@@ -349,7 +351,7 @@ def test_a_session_does_not_end_before_it_begins_because_a_hook_was_journaled_la
     assert heard.shown()["session"]["last_at"] == "2026-11-01T10:00:06.000000Z"
 
 
-def test_what_a_fork_copied_is_not_taken_for_what_was_said_in_it(tmp_path: Path) -> None:
+def test_records_that_a_fork_copied_do_not_count_as_its_own(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.hooks(("UserPromptSubmit", {"prompt": "continue"}))
     about = {"source": "main-1", "role": "main", "gen": 1, "at": 0}
@@ -367,14 +369,14 @@ def test_what_a_fork_copied_is_not_taken_for_what_was_said_in_it(tmp_path: Path)
 # -- what is excluded
 
 
-def test_an_excluded_session_is_not_captured_though_its_first_line_is_long(tmp_path: Path) -> None:
+def test_an_excluded_session_with_a_long_first_line_is_not_captured(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1, "x" * (1 << 20)))
     with Keep.open(tmp_path / "keep", environment=HIDDEN) as keep:
         ingest(keep, home)
         assert keep.sessions() == []
 
 
-def test_a_session_whose_first_line_is_long_has_its_project(tmp_path: Path) -> None:
+def test_a_session_with_a_long_first_line_has_its_project(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1, "x" * (1 << 20)))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -386,7 +388,7 @@ def test_a_session_whose_first_line_is_long_has_its_project(tmp_path: Path) -> N
     [b'{"type":"summary","summary":"secret","leafUuid":"x"}\n', record(1, "secret")[:40], b"\n"],
     ids=["title", "torn", "blank"],
 )
-def test_an_excluded_session_that_is_seen_before_it_says_where_it_runs_is_not_captured(first: bytes, tmp_path: Path) -> None:
+def test_an_excluded_session_is_not_captured_before_it_says_where_it_runs(first: bytes, tmp_path: Path) -> None:
     home, file = home_with(tmp_path, first)
     with Keep.open(tmp_path / "keep", environment=HIDDEN) as keep:
         ingest(keep, home)
@@ -395,7 +397,7 @@ def test_an_excluded_session_that_is_seen_before_it_says_where_it_runs_is_not_ca
         assert keep.sessions() == []
 
 
-def test_a_session_that_is_excluded_from_now_on_grows_no_more(tmp_path: Path) -> None:
+def test_a_session_that_becomes_excluded_grows_no_more(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -431,7 +433,7 @@ def test_a_session_in_a_database_is_captured_again_once_it_is_undeleted(agent: s
         assert session in [s.id for s in keep.sessions()]
 
 
-def test_a_session_is_captured_again_once_it_is_undeleted_though_a_watcher_knew_it(tmp_path: Path) -> None:
+def test_a_watcher_captures_an_undeleted_session_again(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     _, other = home_with(tmp_path, record(1), "another")
     with Keep.open(tmp_path / "keep") as watching, Keep.open(tmp_path / "keep") as keep:
@@ -451,7 +453,7 @@ def test_a_session_is_captured_again_once_it_is_undeleted_though_a_watcher_knew_
 
 
 @pytest.mark.parametrize("blank", [b"\n\n\n", b"\r\n", b" \n"])
-def test_a_file_of_blank_lines_makes_no_session(blank: bytes, tmp_path: Path) -> None:
+def test_a_file_of_blank_lines_is_not_a_session(blank: bytes, tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, blank)
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -492,7 +494,7 @@ def _moved(file: Path) -> Path:
     return file.rename(elsewhere)
 
 
-def test_a_source_that_moved_is_one_source(tmp_path: Path) -> None:
+def test_a_moved_source_stays_one_source(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -501,7 +503,7 @@ def test_a_source_that_moved_is_one_source(tmp_path: Path) -> None:
         assert [about["path"] for about in sources(keep).values()] == [str(file)]
 
 
-def test_a_file_that_moved_there_and_back_is_still_byte_for_byte(tmp_path: Path) -> None:
+def test_a_file_that_moved_there_and_back_is_kept_byte_for_byte(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1) + record(2))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -515,7 +517,7 @@ def test_a_file_that_moved_there_and_back_is_still_byte_for_byte(tmp_path: Path)
             assert file.read_bytes().startswith(b"".join(source_bytes.lines(RealHost(), folder(keep), name)))
 
 
-def test_a_file_whose_path_is_no_utf_8_did_not_move_when_there_is_a_copy_of_it(tmp_path: Path) -> None:
+def test_a_copy_is_not_taken_for_a_move_if_the_path_is_not_utf_8(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"h\xff")
     _, file = home_with(odd, record(1))
     home, copy = home_with(tmp_path, record(1) + record(2))
@@ -525,7 +527,7 @@ def test_a_file_whose_path_is_no_utf_8_did_not_move_when_there_is_a_copy_of_it(t
         assert file.exists()
 
 
-def test_a_session_that_ended_goes_on_in_a_rewritten_file(tmp_path: Path) -> None:
+def test_an_ended_session_continues_in_a_rewritten_file(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1) + record(2))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -535,14 +537,14 @@ def test_a_session_that_ended_goes_on_in_a_rewritten_file(tmp_path: Path) -> Non
         assert keep.summary(f"claude:{SID}").state == "active"
 
 
-def test_a_fork_that_is_seen_before_its_first_own_record_is_a_fork(tmp_path: Path) -> None:
+def test_a_fork_is_recognised_before_its_first_own_record(tmp_path: Path) -> None:
     """S28: SessionStart's hook makes us look at just that moment."""
     shown = _forked(tmp_path, 4)
     assert shown["session"]["lineage"] == [{"kind": "fork", "session": f"claude:{SID}"}]
     assert (shown["session"]["messages"], shown["session"]["turns"]) == (1, 1)
 
 
-def test_a_fork_that_is_seen_while_it_is_being_copied_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_fork_that_is_read_while_it_is_being_copied_counts_nothing_twice(tmp_path: Path) -> None:
     """S28."""
     shown = _forked(tmp_path, 2)
     assert (shown["session"]["messages"], shown["session"]["turns"]) == (1, 1)
@@ -562,7 +564,7 @@ def _forked(tmp_path: Path, first: int) -> dict[str, Any]:
         return keep.show(fork)
 
 
-def test_a_subagents_file_that_vanished_is_said_to_have(tmp_path: Path) -> None:
+def test_a_vanished_file_of_a_subagent_is_reported(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1))
     sub = file.parent / SID / "subagents" / "agent-a1.jsonl"
     sub.parent.mkdir(parents=True)
@@ -586,7 +588,7 @@ class DyingContext(CaptureContext):
         super().append_if(session, events, expect, source)
 
 
-def test_whatever_an_agent_does_to_its_file_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_change_of_an_agents_file_loses_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, halves of lines, rewrites, truncations, replacements, removals; small limits; and we die in between."""
     monkeypatch.setattr(ingesting, "CaptureContext", DyingContext)
     for seed in range(24):
@@ -681,7 +683,7 @@ class _Agent:
 
 
 @pytest.mark.parametrize("agent", EVERY)
-def test_the_watcher_knows_a_source_as_the_search_does(agent: str, tmp_path: Path) -> None:
+def test_the_watcher_finds_the_same_sources_as_the_search(agent: str, tmp_path: Path) -> None:
     """Another role or session for the same path would journal it twice."""
     write_home(agent, tmp_path / "home")
     found = list(find.everywhere(RealHost(), str(tmp_path / "home"), {}, [agent]))
@@ -689,7 +691,7 @@ def test_the_watcher_knows_a_source_as_the_search_does(agent: str, tmp_path: Pat
     assert [discovery(agent).claims(one.path) for one in found] == found
 
 
-def test_the_same_file_by_another_name_is_not_journaled_again(tmp_path: Path) -> None:
+def test_a_file_with_a_second_name_is_journaled_once(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1) + record(2))
     (tmp_path / "link").symlink_to(home)
     with Keep.open(tmp_path / "keep") as keep:
@@ -700,7 +702,7 @@ def test_the_same_file_by_another_name_is_not_journaled_again(tmp_path: Path) ->
 # -- one bad source is told, and the rest go on
 
 
-def test_a_compressed_transcript_that_is_damaged_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_damaged_compressed_transcript_does_not_stop_the_others(tmp_path: Path) -> None:
     """B2."""
     day = tmp_path / "home" / ".codex" / "sessions" / "2026" / "11" / "01"
     day.mkdir(parents=True)
@@ -737,7 +739,7 @@ class Locked(RealHost):
         return super().entries(folder)
 
 
-def test_a_folder_that_can_no_longer_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_an_unreadable_folder_does_not_stop_the_others(tmp_path: Path) -> None:
     """B2."""
     home, file = home_with(tmp_path, record(1))
     other = file.parent.parent / "-home-dev-other" / "other.jsonl"
@@ -751,7 +753,7 @@ def test_a_folder_that_can_no_longer_be_read_does_not_stop_the_others(tmp_path: 
         assert sorted(one.state for one in ingest(keep, home)) == ["failed", "grew"]
 
 
-def test_a_cache_with_strange_entries_costs_a_closer_look(tmp_path: Path) -> None:
+def test_invalid_entries_in_the_cache_only_cause_another_read(tmp_path: Path) -> None:
     write_home("goose", tmp_path / "home")
     with Keep.open(tmp_path / "keep") as keep:
         take(keep, tmp_path / "home", "goose")
@@ -763,7 +765,7 @@ def test_a_cache_with_strange_entries_costs_a_closer_look(tmp_path: Path) -> Non
         assert not [one for one in take(keep, tmp_path / "home", "goose") if one.problem]
 
 
-def test_a_journal_that_is_gone_is_captured_again(tmp_path: Path) -> None:
+def test_a_session_whose_journal_is_gone_is_captured_again(tmp_path: Path) -> None:
     """A lost or wrong cache only makes ingest open more files. A keep from a backup has an older journal, too."""
     home, _ = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
@@ -774,7 +776,7 @@ def test_a_journal_that_is_gone_is_captured_again(tmp_path: Path) -> None:
         assert shown_texts(keep) == ["question 1"]
 
 
-def test_a_compressed_transcript_is_unpacked_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_transcript_is_unpacked_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """48 MB took 7 seconds, 16 MB one: it grows with the square."""
     packed = tmp_path / "file.zst"
     packed.write_bytes(zstandard.ZstdCompressor().compress(b"a line of some length\n" * 50_000))
@@ -826,7 +828,7 @@ def test_a_turns_id_moves_no_cursor(tmp_path: Path) -> None:
     assert not {0x1B, 0x07} & set(out)
 
 
-def test_a_segment_that_is_no_number_is_bad_usage(tmp_path: Path) -> None:
+def test_a_segment_that_is_not_a_number_is_bad_usage(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -834,7 +836,7 @@ def test_a_segment_that_is_no_number_is_bad_usage(tmp_path: Path) -> None:
     assert (code, b"Traceback" in err) == (2, False)
 
 
-def test_following_one_segment_shows_only_that(tmp_path: Path) -> None:
+def test_following_a_segment_shows_only_that_segment(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1) + record(2) + COMPACTED + record(3, parentUuid="c1"))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -844,7 +846,7 @@ def test_following_one_segment_shows_only_that(tmp_path: Path) -> None:
     assert b"question 1" not in out
 
 
-def test_following_never_fails_on_what_a_terminal_cannot_show(tmp_path: Path) -> None:
+def test_following_never_fails_on_characters_that_a_terminal_cannot_show(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1, "gr\u00fc\u00dfe"))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -853,7 +855,7 @@ def test_following_never_fails_on_what_a_terminal_cannot_show(tmp_path: Path) ->
     assert b"gr\\xfc" in out
 
 
-def test_lone_surrogates_go_through_index_search_and_every_form_of_show(tmp_path: Path) -> None:
+def test_lone_surrogates_survive_index_search_and_every_form_of_show(tmp_path: Path) -> None:
     home, _ = home_with(
         tmp_path, record(1, "lone \ud800 word", cwd="/home/\ud800/x", uuid="k\udcff", promptId="p\udc80") + record(2)
     )

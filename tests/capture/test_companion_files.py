@@ -78,7 +78,7 @@ def test_a_long_output_is_one_message_with_all_its_words_where_the_transcript_ha
         assert sum(one.new_events for one in take(keep, home, again=True)) == 0
 
 
-def test_it_is_the_same_when_the_output_is_captured_before_the_transcript_names_it(tmp_path: Path) -> None:
+def test_an_output_that_is_captured_before_its_transcript_gives_the_same_message(tmp_path: Path) -> None:
     home, transcript = home_with(tmp_path, record(1) + call())
     file = result_in(home, "b7k2m9xq1.txt", WORDS.encode())
     with Keep.open(tmp_path / "keep") as keep:
@@ -95,7 +95,7 @@ def test_it_is_the_same_when_the_output_is_captured_before_the_transcript_names_
 
 
 @pytest.mark.parametrize("file_first", [True, False])
-def test_a_hook_that_told_the_result_first_makes_it_no_two(file_first: bool, tmp_path: Path) -> None:
+def test_a_result_that_a_hook_reported_first_stays_one_message(file_first: bool, tmp_path: Path) -> None:
     """The hook's and the transcript's result are one by the tool's id, and the transcript says which file that is."""
     home, transcript = home_with(tmp_path, record(1) + call())
     file = result_in(home, "b7k2m9xq1.txt", WORDS.encode())
@@ -121,7 +121,7 @@ def test_a_hook_that_told_the_result_first_makes_it_no_two(file_first: bool, tmp
         assert keep.show(SESSION) == before
 
 
-def test_what_a_short_result_says_stays_when_the_file_says_less(tmp_path: Path) -> None:
+def test_a_short_result_stays_when_its_file_has_fewer_words(tmp_path: Path) -> None:
     """Some clients copy every output: the transcript may then say more than the copy."""
     home, transcript = home_with(tmp_path, b"")
     block = {"type": "tool_result", "tool_use_id": TOOL, "content": "Exit code 1\nno such pear", "is_error": True}
@@ -133,7 +133,7 @@ def test_what_a_short_result_says_stays_when_the_file_says_less(tmp_path: Path) 
         assert [text for role, text in shown(keep) if role == "tool"] == ["Exit code 1\nno such pear"]
 
 
-def test_parts_of_a_very_long_output_follow_each_other_in_its_place(tmp_path: Path) -> None:
+def test_parts_of_a_very_long_output_follow_each_other_in_the_place_of_its_message(tmp_path: Path) -> None:
     words = "".join(f"line {n} of the log\n" for n in range(40_000)) + "medlar"
     home, transcript = home_with(tmp_path, b"")
     file = result_in(home, "b7k2m9xq1.txt", words.encode())
@@ -147,7 +147,7 @@ def test_parts_of_a_very_long_output_follow_each_other_in_its_place(tmp_path: Pa
         assert bytes_of(keep, file) == words.encode()
 
 
-def test_an_output_that_grows_is_read_from_where_it_was_and_its_last_line_is_found_whole(tmp_path: Path) -> None:
+def test_a_growing_output_is_read_on_and_its_last_line_is_found_whole(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     file = result_in(home, "b7k2m9xq1.txt", b"first line\nthe yellow med")
     with Keep.open(tmp_path / "keep") as keep:
@@ -164,7 +164,7 @@ def test_an_output_that_grows_is_read_from_where_it_was_and_its_last_line_is_fou
         assert keep.show(SESSION) == before
 
 
-def test_bytes_of_any_kind_come_back_and_what_is_no_text_is_no_message(tmp_path: Path) -> None:
+def test_any_bytes_are_restored_and_only_text_becomes_a_message(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     lines = b'{"type":"user","uuid":"not a record"}\n[1]\n'
     files = [
@@ -193,7 +193,7 @@ def test_outputs_without_their_session_wait_for_it(tmp_path: Path) -> None:
         assert len(keep.search("medlar")) == 1
 
 
-def test_outputs_of_a_session_that_is_not_to_be_captured_are_not(tmp_path: Path) -> None:
+def test_outputs_of_an_excluded_session_are_not_captured(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     result_in(home, f"{TOOL}.txt", WORDS.encode())
     (tmp_path / "keep").mkdir(mode=0o700)
@@ -203,7 +203,7 @@ def test_outputs_of_a_session_that_is_not_to_be_captured_are_not(tmp_path: Path)
         assert keep.sessions() == []
 
 
-def test_an_output_that_vanishes_is_told_and_kept(tmp_path: Path) -> None:
+def test_a_vanished_output_is_reported_and_kept(tmp_path: Path) -> None:
     home, transcript = home_with(tmp_path, record(1) + call())
     file = result_in(home, f"{TOOL}.txt", WORDS.encode())
     with Keep.open(tmp_path / "keep") as keep:
@@ -218,7 +218,7 @@ def test_an_output_that_vanishes_is_told_and_kept(tmp_path: Path) -> None:
         assert transcript.exists()
 
 
-def test_whoever_names_a_transcript_gets_its_outputs(tmp_path: Path) -> None:
+def test_naming_a_transcript_also_captures_its_outputs(tmp_path: Path) -> None:
     """As the drainer does, when a hook named it."""
     home, transcript = home_with(tmp_path, record(1) + call())
     result_in(home, f"{TOOL}.txt", WORDS.encode())
@@ -227,7 +227,7 @@ def test_whoever_names_a_transcript_gets_its_outputs(tmp_path: Path) -> None:
         assert len(keep.search("medlar")) == 1
 
 
-def test_a_moved_project_folder_brings_nothing_twice(tmp_path: Path) -> None:
+def test_moving_a_project_folder_doubles_nothing(tmp_path: Path) -> None:
     home, transcript = home_with(tmp_path, record(1) + call())
     result_in(home, f"{TOOL}.txt", WORDS.encode())
     result_in(home, "b2.txt", b"another")
@@ -264,20 +264,20 @@ def read(name: str, text: str) -> list[f.Fact]:
     return list(claude_files.read_stretch(f.Record("text", None, text, name, "result")))
 
 
-def test_a_list_of_blocks_is_read_as_what_they_say() -> None:
+def test_a_list_of_blocks_is_read_as_its_text() -> None:
     blocks = json.dumps([{"type": "text", "text": 'first\n"second"'}, {"type": "text", "text": "third"}], indent=2)
     (said,) = read("toolu_1.json", blocks)
     assert isinstance(said, f.MessageSaid)
     assert 'first\n"second"\n' in said.text and said.tool == {"id": "toolu_1", "file": "toolu_1.json"}
 
 
-def test_what_a_hook_printed_is_a_hooks_word() -> None:
+def test_the_output_of_a_hook_is_marked_as_a_hooks() -> None:
     (said,) = read("hook-1-stdout.txt", "Be brief.")
     assert isinstance(said, f.MessageSaid)
     assert (said.role, said.mark, said.tool) == (f.SYSTEM, f.HOOK, None)
 
 
-def test_a_line_without_end_is_cut_into_messages() -> None:
+def test_an_endless_line_is_cut_into_messages() -> None:
     found = read("toolu_1.txt", "x" * (claude_files.LONGEST + 5))
     assert [len(one.text) for one in found if isinstance(one, f.MessageSaid)] == [claude_files.LONGEST, 5]
     assert len({one.key for one in found if isinstance(one, f.MessageSaid)}) == 2
@@ -297,14 +297,14 @@ def test_a_line_without_end_is_cut_into_messages() -> None:
         ("<persisted-output>" + "saved to: /tool-results/" * 100_000, ""),
     ],
 )
-def test_a_preview_names_its_file_and_a_quoted_one_does_not(said: str, name: str) -> None:
+def test_a_preview_names_its_file_but_a_quoted_preview_does_not(said: str, name: str) -> None:
     assert claude_files.previewed_file(said) == name
 
 
 # -- names and workspaces
 
 
-def test_a_thread_that_is_renamed_has_its_new_name_and_no_other_session_is_touched(tmp_path: Path) -> None:
+def test_renaming_a_thread_changes_the_title_of_no_other_session(tmp_path: Path) -> None:
     codex.write(tmp_path / "home")
     index = tmp_path / "home" / ".codex" / "session_index.jsonl"
     with Keep.open(tmp_path / "keep") as keep:
@@ -323,7 +323,7 @@ def test_a_thread_that_is_renamed_has_its_new_name_and_no_other_session_is_touch
         assert [json.loads(line)["thread_name"] for line in kept] == ["Greetings", "A greeting"]
 
 
-def test_a_thread_that_comes_after_its_name_gets_it(tmp_path: Path) -> None:
+def test_a_thread_gets_its_name_even_if_the_name_came_first(tmp_path: Path) -> None:
     codex.write(tmp_path / "home")
     (rollout,) = (tmp_path / "home" / ".codex").rglob(f"*{codex.LEGACY}.jsonl")
     rollout.rename(tmp_path / "later")
@@ -334,7 +334,7 @@ def test_a_thread_that_comes_after_its_name_gets_it(tmp_path: Path) -> None:
         assert {one.native_id: one.title for one in keep.sessions()}[codex.LEGACY] == "A greeting"
 
 
-def test_deleting_a_thread_is_not_undone_by_its_name(tmp_path: Path) -> None:
+def test_a_name_does_not_bring_a_deleted_thread_back(tmp_path: Path) -> None:
     codex.write(tmp_path / "home")
     with Keep.open(tmp_path / "keep") as keep:
         take(keep, tmp_path / "home")
@@ -343,7 +343,7 @@ def test_deleting_a_thread_is_not_undone_by_its_name(tmp_path: Path) -> None:
         assert codex.LEGACY not in {one.native_id for one in keep.sessions()}
 
 
-def test_a_workspace_that_is_renamed_says_its_new_name_and_every_version_is_kept(tmp_path: Path) -> None:
+def test_a_renamed_workspace_gets_its_new_title_and_every_version_is_kept(tmp_path: Path) -> None:
     copilot.write(tmp_path / "home")
     file = tmp_path / "home" / ".copilot" / "session-state" / copilot.MAIN / "workspace.yaml"
     first = file.read_bytes()

@@ -37,7 +37,7 @@ def _session(count: int, **more: Any) -> bytes:
 
 @settings(max_examples=150)
 @given(_DOCUMENTS | _ANYTHING)
-def test_pieces_joined_are_the_document_whatever_it_is(data: bytes) -> None:
+def test_the_pieces_of_any_document_join_to_the_document(data: bytes) -> None:
     assert b"".join(split(data)) == data
 
 
@@ -55,7 +55,7 @@ def test_a_delta_applied_to_the_old_pieces_gives_the_new_ones(old: bytes, new: b
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"]", b"["])), st.lists(st.sampled_from([b"a", b"b", b"c", b"]", b"["])))
-def test_a_delta_is_right_for_any_pieces(before: list[bytes], after: list[bytes]) -> None:
+def test_a_delta_of_any_pieces_gives_the_new_pieces(before: list[bytes], after: list[bytes]) -> None:
     assert applied(before, delta([mark(one) for one in before], after)) == after
 
 
@@ -83,7 +83,7 @@ def test_every_element_of_the_arrays_is_read_from_its_own_piece(data: bytes) -> 
     }
 
 
-def test_a_new_message_costs_itself_and_the_frames() -> None:
+def test_a_new_message_adds_only_itself_and_the_frames() -> None:
     """W14: a version that repeats a thousand messages adds one."""
     before, after = split(_session(1000)), split(_session(1001))
     ops = delta([mark(one) for one in before], after)
@@ -93,7 +93,7 @@ def test_a_new_message_costs_itself_and_the_frames() -> None:
     assert sum(op.count for op in ops if isinstance(op, CopiedPieces)) == 2000
 
 
-def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
+def test_frames_are_repeated_so_that_the_array_of_an_element_is_known() -> None:
     before, after = split(_session(5)), split(_session(6))
     opened, seen = "", []
     for op in delta([mark(one) for one in before], after):
@@ -106,17 +106,17 @@ def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
     assert seen == ["messages", "context_messages"]
 
 
-def test_a_delta_is_packed_as_the_journal_holds_it() -> None:
+def test_a_delta_is_packed_in_the_form_of_the_journal() -> None:
     ops: list[Op] = [Insert(b"a"), Insert(b"b"), CopiedPieces(3, 2), CopiedPieces(0, 1), Insert(b"c")]
     assert packed(ops) == ([2, [3, 2], [0, 1], 1], [b"a", b"b", b"c"])
 
 
-def test_an_unchanged_document_is_one_copy() -> None:
+def test_an_unchanged_document_is_a_single_copy() -> None:
     pieces = split(_session(3))
     assert delta([mark(one) for one in pieces], pieces) == [CopiedPieces(0, len(pieces))]
 
 
-def test_a_big_member_that_is_no_list_of_messages_is_cut_too() -> None:
+def test_a_big_member_that_is_not_a_list_of_messages_is_cut_too() -> None:
     """What the page keeps beside the messages may be larger than all of them."""
     scenes = {f"scene {n}": {"rows": ["x" * 50]} for n in range(200)}
     before = split(_session(3, scenes=scenes))
@@ -125,7 +125,7 @@ def test_a_big_member_that_is_no_list_of_messages_is_cut_too() -> None:
     assert sum(map(len, inserted)) < 1000
 
 
-def test_what_was_whole_before_a_tear_is_still_cut_into_elements() -> None:
+def test_whole_elements_before_a_tear_are_cut_as_usual() -> None:
     """B2, W6: a torn document is kept, and its first messages can be read."""
     data = _session(50)
     torn = data[: data.index(b"number 30 ") + 5]
@@ -158,7 +158,7 @@ def test_hostile_documents_are_cut_in_linear_time(data: bytes) -> None:
     assert len(pieces) <= MOST_PIECES + len(data) // BLOCK + 2
 
 
-def test_blocks_cut_no_character() -> None:
+def test_no_character_is_cut_between_two_blocks() -> None:
     data = ("ab" + "üé漢🙂" * 100_000).encode()
     pieces = split(data)
     assert max(map(len, pieces)) <= BLOCK

@@ -157,7 +157,7 @@ def _everywhere(host: FragileHost) -> set[str]:
     return here | set(journaled(host, SESSIONS))
 
 
-def test_every_call_that_a_hook_made_durable_is_journaled_after_a_cut() -> None:
+def test_every_durable_call_is_journaled_after_a_power_cut() -> None:
     """C4: nothing that a hook acknowledged is lost on its way, not even with a disk that forgets all that was not synced."""
     for n, host in cut_at_every_step(filled, run):
         for loss in LOSSES:
@@ -302,7 +302,7 @@ _ASK = "import fcntl, sys\ntry: fcntl.flock(open(sys.argv[1]), fcntl.LOCK_SH | f
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_what_is_spooled_while_the_drainer_is_about_to_leave_is_drained_by_it(tmp_path: Path) -> None:
+def test_a_drainer_also_drains_calls_that_come_while_it_ends(tmp_path: Path) -> None:
     """C4: the hook sees the lock and starts nobody; the drainer looks again after it let go."""
     root = str(tmp_path / "keep")
     host = Late(root)
@@ -313,7 +313,7 @@ def test_what_is_spooled_while_the_drainer_is_about_to_leave_is_drained_by_it(tm
     assert empty(host, root)
 
 
-def test_a_drainer_that_finds_the_lock_held_says_so_and_leaves(tmp_path: Path) -> None:
+def test_a_drainer_that_finds_the_lock_taken_says_so_and_ends(tmp_path: Path) -> None:
     root = str(tmp_path / "keep")
     host = RealHost()
     put(host, 1, payload("a"), root=root)
@@ -325,7 +325,7 @@ def test_a_drainer_that_finds_the_lock_held_says_so_and_leaves(tmp_path: Path) -
     assert run(host, root).events == 1
 
 
-def test_an_empty_spool_is_left_without_writing_anything(tmp_path: Path) -> None:
+def test_draining_an_empty_spool_writes_nothing(tmp_path: Path) -> None:
     """R6: looking writes nothing."""
     root = str(tmp_path / "keep")
     assert run(RealHost(), root) == Drained(0, (), ())
@@ -350,7 +350,7 @@ def test_payloads_are_kept_verbatim_and_one_frame_holds_a_sessions_calls() -> No
     assert payloads(host, "claude:a")[2] == json.loads(said[2])
 
 
-def test_a_lone_surrogate_in_a_prompt_does_not_hide_whose_it_is() -> None:
+def test_a_lone_surrogate_in_a_prompt_does_not_hide_its_session() -> None:
     """W7"""
     host = FragileHost()
     put(host, 1, b'{"session_id":"a","prompt":"x \\ud83d y"}')
@@ -382,7 +382,7 @@ def test_a_huge_payload_is_kept(tmp_path: Path) -> None:
         b"[" * 5000,
     ],
 )
-def test_what_names_no_session_is_kept_in_the_keeps_own_journal(said: bytes) -> None:
+def test_calls_that_name_no_session_are_kept_in_the_keeps_own_journal(said: bytes) -> None:
     """C1: nothing is dropped for not being understood; B2: nor does it stop the rest."""
     host = FragileHost()
     put(host, 1, said, "Stop")
@@ -394,7 +394,7 @@ def test_what_names_no_session_is_kept_in_the_keeps_own_journal(said: bytes) -> 
     assert (json.dumps(kept, separators=(",", ":")).encode() if isinstance(kept, dict) else kept) == said
 
 
-def test_an_agent_that_can_be_none_is_kept_in_the_keeps_own_journal() -> None:
+def test_a_call_with_an_invalid_agent_name_is_kept_in_the_keeps_own_journal() -> None:
     host = FragileHost()
     put(host, 1, payload("a"), agent="..")
     put(host, 2, payload("a"), agent="")
@@ -402,7 +402,7 @@ def test_an_agent_that_can_be_none_is_kept_in_the_keeps_own_journal() -> None:
     assert len(journaled(host, [""])) == 2
 
 
-def test_ids_are_found_however_an_agent_spells_them() -> None:
+def test_ids_are_found_in_every_spelling_of_their_field() -> None:
     assert native_id({"session_id": "a"}) == native_id({"sessionId": "a"}) == native_id({"sessionID": "a"}) == "a"
     assert native_id({"input": {"sessionID": "a"}, "parts": []}) == native_id({"info": {"sessionID": "a"}}) == "a"
     assert native_id({"session_id": "", "sessionId": None}) == ""
@@ -414,7 +414,7 @@ def test_a_subagents_call_belongs_to_the_session_that_started_it() -> None:
     assert run(host).sessions == ("claude:a",)
 
 
-def test_a_session_opens_where_the_payload_says_and_never_where_the_drainer_runs(tmp_path: Path) -> None:
+def test_a_sessions_folder_comes_from_the_payload_never_from_the_drainer(tmp_path: Path) -> None:
     """Observed: Copilot runs plugin hooks with cwd = plugin folder."""
     root = str(tmp_path / "keep")
     work = tmp_path / "work" / "sub"
@@ -454,7 +454,7 @@ def test_a_session_end_ends_the_session_once_and_a_later_prompt_resumes_it() -> 
     assert kinds(host, "claude:a")[6:] == [Kind.HOOK_FIRED], "it ended and went on before anybody looked"
 
 
-def test_a_session_end_without_a_session_makes_no_ghost() -> None:
+def test_a_session_end_without_a_session_creates_no_session() -> None:
     """K6; Observed: `claude mcp list` fires SessionEnd with no SessionStart and no transcript."""
     host = FragileHost()
     name = put(host, 1, payload("ghost", transcript_path="/home/dev/none.jsonl"), "SessionEnd")
@@ -466,7 +466,7 @@ def test_a_session_end_without_a_session_makes_no_ghost() -> None:
     assert empty(host)
 
 
-def test_a_session_end_of_a_session_with_a_transcript_is_its_end() -> None:
+def test_a_session_end_ends_a_session_that_has_only_a_transcript() -> None:
     """A session that began before the hooks were installed."""
     host = FragileHost()
     make_folders(host, "/home/dev")
@@ -476,7 +476,7 @@ def test_a_session_end_of_a_session_with_a_transcript_is_its_end() -> None:
     assert kinds(host, "claude:real")[-1] == Kind.SESSION_ENDED
 
 
-def test_hermes_per_turn_session_end_is_no_end() -> None:
+def test_the_session_end_that_hermes_sends_after_each_turn_ends_no_session() -> None:
     """Observed: on_session_end fires after every turn; on_session_finalize is the end."""
     host = FragileHost()
     put(host, 1, payload("h", extra={"completed": True}), "on_session_end", "hermes")
@@ -487,7 +487,7 @@ def test_hermes_per_turn_session_end_is_no_end() -> None:
     assert told(host, "hermes:h")[-1].body == {"reason": "shutdown"}
 
 
-def test_a_deleted_sessions_calls_are_thrown_away(keep: Keep) -> None:
+def test_calls_of_a_deleted_session_are_dropped(keep: Keep) -> None:
     """K2 R5: nothing brings it back, not even an end that comes late."""
     host = RealHost()
     for event in ("UserPromptSubmit", "Stop", "SessionEnd"):
@@ -503,7 +503,7 @@ def test_a_deleted_sessions_calls_are_thrown_away(keep: Keep) -> None:
         keep.undelete("claude:gone")
 
 
-def test_what_is_excluded_is_dropped_by_folder_project_or_transcript() -> None:
+def test_calls_are_excluded_by_folder_project_or_transcript() -> None:
     """C8"""
     host = FragileHost()
     put(host, 1, payload("a", cwd="/home/dev/secret/deep"))
@@ -517,7 +517,7 @@ def test_what_is_excluded_is_dropped_by_folder_project_or_transcript() -> None:
     assert len(journaled(host, [""])) == 1 and empty(host)
 
 
-def test_one_session_that_fails_keeps_its_calls_and_the_others_go_on(tmp_path: Path) -> None:
+def test_calls_of_a_failing_session_stay_in_the_spool_and_the_others_are_journaled(tmp_path: Path) -> None:
     """B2: and no newer call of it overtakes the older ones."""
     root = str(tmp_path / "keep")
     host = RealHost()
@@ -569,7 +569,7 @@ def test_the_transcript_that_a_payload_names_is_read_once_and_its_problem_is_rep
 # -- rubbish
 
 
-def test_a_whole_payload_of_a_hook_that_was_killed_is_kept_and_a_torn_one_is_not() -> None:
+def test_of_killed_hooks_whole_payloads_are_kept_and_torn_ones_are_removed() -> None:
     host = FragileHost()
     now = host.now()
     whole = put(host, 1, payload("a"), when=now - 2 * HOUR_NS)
@@ -587,6 +587,6 @@ def test_a_whole_payload_of_a_hook_that_was_killed_is_kept_and_a_torn_one_is_not
 @pytest.mark.parametrize(
     "name", ["", "x", "1-2-3~a~b.hook", f"{1:020d}-1-{1:016x}~../a~b.hook", f"{1:020d}-1-{1:016x}~a~b.hook\n"]
 )
-def test_only_a_hooks_own_names_are_entries(name: str) -> None:
+def test_only_names_that_hooks_write_are_entries_of_the_spool(name: str) -> None:
     assert spool.entry(name) is None
     assert spool.left_over([f".{name.removesuffix('.hook')}.tmp"], 10**30) == []

@@ -89,7 +89,7 @@ def test_the_file_is_synced_before_its_name_and_its_folder_after_it(hooks: HookC
 @pytest.mark.parametrize(
     "words", [[], ["claude"], ["", ""], ["../..", "a/b\n"], ["ü" * 300, "x" * 300], ["claude", "Stop?", "K", "||", ":"]]
 )
-def test_any_words_are_taken_and_none_becomes_a_path(hooks: HookCalls, words: list[str], tmp_path: Path) -> None:
+def test_any_arguments_are_accepted_and_none_becomes_a_path(hooks: HookCalls, words: list[str], tmp_path: Path) -> None:
     """X1; an agent that knows no shell passes `|| :` on."""
     words = [hooks.keep if word == "K" else word for word in words]
     environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep)
@@ -113,7 +113,7 @@ def test_any_words_are_taken_and_none_becomes_a_path(hooks: HookCalls, words: li
         ("auto", {}),
     ],
 )
-def test_a_plugin_that_several_agents_install_knows_who_calls(hooks: HookCalls, agent: str, told: dict[str, str]) -> None:
+def test_the_shared_plugin_recognises_the_agent_that_calls_it(hooks: HookCalls, agent: str, told: dict[str, str]) -> None:
     environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep, **told)
     done = subprocess.run([*START, "auto", "PostToolUse"], input=b"x", capture_output=True, env=environment, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -154,7 +154,7 @@ def test_the_environment_overrides_the_keep_that_init_wrote_unless_it_is_a_datab
 # -- nobody is disturbed
 
 
-def test_a_keep_that_is_a_file_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
+def test_the_agent_does_not_notice_a_keep_that_is_a_file(hooks: HookCalls) -> None:
     Path(hooks.keep).write_text("x")
     assert hooks.call(said=b"x" * (1 << 20)).stdout == b""
     [line] = hooks.problems
@@ -162,14 +162,14 @@ def test_a_keep_that_is_a_file_is_no_concern_of_the_agents(hooks: HookCalls) -> 
 
 
 @pytest.mark.parametrize("where", ["/proc/nothing/keep", "/dev/null/keep"])
-def test_a_place_that_can_not_be_written_leaves_a_trace_elsewhere(hooks: HookCalls, where: str) -> None:
+def test_an_unwritable_keep_leaves_a_trace_elsewhere(hooks: HookCalls, where: str) -> None:
     hooks.call(keep=where)
     assert hooks.problems == [] and len(hooks.problems_of(where)) == 1 and where in hooks.problems_of(where)[0]
     [left] = hooks.temp.iterdir()
     assert stat.S_IMODE(left.stat().st_mode) == 0o600
 
 
-def test_a_full_disk_is_no_concern_of_the_agents_and_leaves_no_half_entry(hooks: HookCalls) -> None:
+def test_the_agent_does_not_notice_a_full_disk_and_no_half_entry_is_left(hooks: HookCalls) -> None:
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
@@ -180,7 +180,7 @@ def test_a_full_disk_is_no_concern_of_the_agents_and_leaves_no_half_entry(hooks:
     assert os.path.exists(f"{hooks.keep}/spool/{spool.PROBLEMS}")
 
 
-def test_a_folder_that_is_read_only_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
+def test_the_agent_does_not_notice_a_read_only_folder(hooks: HookCalls) -> None:
     hooks.call()
     os.chmod(f"{hooks.keep}/spool", 0o500)
     try:
@@ -191,7 +191,7 @@ def test_a_folder_that_is_read_only_is_no_concern_of_the_agents(hooks: HookCalls
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "</dev/null >/dev/full", "<&1"])
-def test_closed_or_odd_streams_are_no_concern_of_the_agents(hooks: HookCalls, closed: str) -> None:
+def test_the_agent_does_not_notice_closed_or_unusual_streams(hooks: HookCalls, closed: str) -> None:
     command = spool.hook_command(sys.executable, HOOK, "claude", "SessionStart", hooks.keep)
     done = subprocess.run(
         ["sh", "-c", f"{command.removesuffix(' || :')} {closed}"], env=hooks.environment(), stdin=subprocess.DEVNULL
@@ -200,14 +200,14 @@ def test_closed_or_odd_streams_are_no_concern_of_the_agents(hooks: HookCalls, cl
     assert hooks.kept == [b""], "a call with nothing to say is a call, too"
 
 
-def test_a_reader_that_went_away_is_no_concern_of_the_agents(hooks: HookCalls) -> None:
+def test_the_agent_does_not_notice_that_the_reader_of_stdout_is_gone(hooks: HookCalls) -> None:
     _pack(hooks, "/", "x" * (1 << 19))
     command = spool.hook_command(sys.executable, HOOK, "claude", "SessionStart", hooks.keep).removesuffix(" || :")
     done = subprocess.run(["bash", "-c", f"{command} </dev/null | true; exit ${{PIPESTATUS[0]}}"], env=hooks.environment())
     assert done.returncode == 0 and len(hooks.names) == 1
 
 
-def test_no_home_no_user_and_a_folder_that_is_gone_are_no_concern_of_the_agents(hooks: HookCalls, tmp_path: Path) -> None:
+def test_the_agent_does_not_notice_a_missing_home_user_or_folder(hooks: HookCalls, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     program = f"cd {gone} && rmdir {gone} && exec {' '.join(START)} claude Stop"
@@ -227,7 +227,7 @@ def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: HookCalls, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: HookCalls, number: signal.Signals) -> None:
+def test_a_hook_that_gets_sigterm_still_keeps_its_payload(hooks: HookCalls, number: signal.Signals) -> None:
     """Observed: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
@@ -240,7 +240,7 @@ def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: HookCalls, nu
     assert hooks.kept == [PAYLOAD]
 
 
-def test_an_agent_that_leaves_its_end_open_is_not_waited_for_long(hooks: HookCalls) -> None:
+def test_a_hook_does_not_wait_long_for_an_agent_that_never_closes_stdin(hooks: HookCalls) -> None:
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
     child.stdin.write(PAYLOAD)
@@ -255,7 +255,7 @@ def test_an_agent_that_leaves_its_end_open_is_not_waited_for_long(hooks: HookCal
 # -- the trace of what went wrong
 
 
-def test_the_trace_never_follows_a_link_waits_for_a_pipe_or_grows_without_end(hooks: HookCalls, tmp_path: Path) -> None:
+def test_the_trace_never_follows_a_link_blocks_on_a_pipe_or_grows_without_end(hooks: HookCalls, tmp_path: Path) -> None:
     """X1: in a temp folder others may have put anything under that name."""
     trace = hooks.temp / f"dreamkeep-hook-{os.getuid()}.problems"
     other = tmp_path / "other"
@@ -281,7 +281,7 @@ def test_the_trace_never_follows_a_link_waits_for_a_pipe_or_grows_without_end(ho
 
 
 @pytest.mark.parametrize("how", ["1", "yes", "file"])
-def test_the_kill_switch_makes_it_do_nothing_but_hear_the_agent_out(hooks: HookCalls, how: str) -> None:
+def test_with_the_kill_switch_a_hook_only_reads_its_stdin(hooks: HookCalls, how: str) -> None:
     """D27: and so do children of ours, which have it set."""
     environment = hooks.environment() if how == "file" else hooks.environment(DREAMKEEP_OFF=how)
     os.mkdir(hooks.keep)
@@ -327,20 +327,20 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("agent", "event"), FORMS)
-def test_a_pack_is_said_in_the_agents_own_form(hooks: HookCalls, agent: str, event: str) -> None:
+def test_a_pack_is_printed_in_the_agents_own_form(hooks: HookCalls, agent: str, event: str) -> None:
     _pack(hooks, "/home/dev", TEXT)
     said = json.dumps({"session_id": "a", "cwd": "/home/dev/work", "extra": {"is_first_turn": True}}).encode()
     assert json.loads(hooks.call(agent, event, said).stdout) == FORMS[agent, event]
     assert hooks.kept == [said]
 
 
-def test_kimi_gets_the_text_itself(hooks: HookCalls) -> None:
+def test_kimi_gets_the_pack_as_plain_text(hooks: HookCalls) -> None:
     """Observed: any stdout is used, even `{}`."""
     _pack(hooks, "/", TEXT)
     assert hooks.call("kimi", "SessionStart").stdout.decode() == TEXT
 
 
-def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: HookCalls, fake: list[str]) -> None:
+def test_nothing_is_printed_when_there_is_no_pack(hooks: HookCalls, fake: list[str]) -> None:
     """Observed: `{}` became part of Claude's compaction instructions and a Kimi message."""
     everywhere = ["SessionStart", "sessionStart", "pre_llm_call", "PreCompact", "UserPromptSubmit", "Stop", "on_session_start"]
     for agent in ("claude", "kimi", "hermes", "copilot"):
@@ -355,13 +355,13 @@ def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: HookCalls, f
         assert hooks.call("kimi", event, hook=fake).stdout == b""
 
 
-def test_hermes_is_told_at_the_first_turn_only(hooks: HookCalls) -> None:
+def test_hermes_gets_the_pack_only_at_its_first_turn(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     for first, answer in ((b'{"extra": {"is_first_turn": false}}', b""), (b"{}", b"")):
         assert hooks.call("hermes", "pre_llm_call", first).stdout == answer
 
 
-def test_the_nearest_folders_pack_is_said(hooks: HookCalls) -> None:
+def test_the_pack_of_the_nearest_folder_is_printed(hooks: HookCalls) -> None:
     for n, folder in enumerate(("/", "/home/dev/work/", "/home/dev", "/home/dev/work/sub")):
         _pack(hooks, folder, f"pack {n}", f"{n}.md")
     said = hooks.call(event="SessionStart").stdout
@@ -371,7 +371,7 @@ def test_the_nearest_folders_pack_is_said(hooks: HookCalls) -> None:
 @pytest.mark.parametrize(
     "index", ["/\t../../secret\n", "/\t/etc/hostname\n", "/\t.hidden\n", "/ no tab\n", "\0\n", "/\tnone.md\n", "\xff\t\n", ""]
 )
-def test_an_index_that_is_nonsense_says_nothing(hooks: HookCalls, index: str) -> None:
+def test_an_invalid_index_of_packs_prints_nothing(hooks: HookCalls, index: str) -> None:
     _pack(hooks, "/x", "y")
     Path(f"{hooks.keep}/state/packs/index").write_text(index)
     Path(f"{hooks.keep}/state/packs/.hidden").write_text("hidden")
@@ -381,20 +381,22 @@ def test_an_index_that_is_nonsense_says_nothing(hooks: HookCalls, index: str) ->
 
 
 @pytest.mark.parametrize("said", [b"", b"garbage", b"[]", b'{"cwd": 7}', b'{"session_id":"a"}'])
-def test_a_payload_without_a_folder_means_the_one_the_hook_runs_in(hooks: HookCalls, said: bytes, tmp_path: Path) -> None:
+def test_a_payload_without_a_folder_means_the_folder_in_which_the_hook_runs(
+    hooks: HookCalls, said: bytes, tmp_path: Path
+) -> None:
     _pack(hooks, str(tmp_path.resolve()), "here")
     assert b"here" in hooks.call(event="SessionStart", said=said, cwd=tmp_path).stdout
     assert hooks.call(event="SessionStart", said=said, cwd="/").stdout == b""
 
 
-def test_a_pack_is_said_even_when_the_spool_is_broken(hooks: HookCalls) -> None:
+def test_a_pack_is_printed_even_when_the_spool_is_broken(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     Path(f"{hooks.keep}/spool").write_text("a file")
     assert hooks.call(event="SessionStart").stdout
     assert len(hooks.problems) == 1
 
 
-def test_also_then_it_is_the_pack_of_the_folder_and_none_for_a_session_that_goes_on(hooks: HookCalls) -> None:
+def test_with_a_broken_spool_the_folder_has_its_pack_and_a_resumed_session_none(hooks: HookCalls) -> None:
     _pack(hooks, "/", "everywhere", "all.md")
     _pack(hooks, "/home/dev", TEXT)
     Path(f"{hooks.keep}/spool").write_text("a file")
@@ -448,7 +450,7 @@ ENDS = ["Stop", "SessionEnd", "AfterAgent", "agentStop", "sessionEnd", "on_sessi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_end_of_a_turn_starts_a_drainer_that_nothing_of_the_agent_can_hold_or_kill(
+def test_the_end_of_a_turn_starts_a_drainer_that_is_independent_of_the_agent(
     hooks: HookCalls, fake: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "orjson.py").write_text("raise SystemExit('captured code must never run')")
@@ -496,7 +498,7 @@ def test_no_drainer_is_started_in_the_middle_of_a_turn(hooks: HookCalls, fake: l
     assert not Path(hooks.keep, "started").exists() and not Path(hooks.keep, "done").exists()
 
 
-def test_while_one_drains_no_other_one_is_started(hooks: HookCalls, fake: list[str]) -> None:
+def test_no_second_drainer_is_started_while_one_runs(hooks: HookCalls, fake: list[str]) -> None:
     host = RealHost()
     Path(hooks.keep, "state").mkdir(parents=True)
     handle = host.open_lock(f"{hooks.keep}/state/drain.lock")
@@ -510,7 +512,7 @@ def test_while_one_drains_no_other_one_is_started(hooks: HookCalls, fake: list[s
     assert len(hooks.names) == 2
 
 
-def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_command(hooks: HookCalls) -> None:
+def test_hooks_alone_capture_a_session_without_any_command(hooks: HookCalls) -> None:
     """C4: hook, spool, detached drainer, journal."""
     answer = json.dumps({"session_id": "a", "cwd": "/home/dev/work", "last_assistant_message": "Because."}).encode()
     hooks.call()
@@ -526,7 +528,7 @@ def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_comm
         assert (turn["prompt"], turn["state"]) == ("why?", "completed")
 
 
-def test_what_a_hook_said_that_nobody_understands_is_kept_and_doctor_shows_it(hooks: HookCalls) -> None:
+def test_an_unknown_hook_call_is_kept_and_doctor_shows_it(hooks: HookCalls) -> None:
     """C4: it disturbs no agent; but whoever looks is told. No words at all are no such thing."""
     for said in (b"", b"{}"):
         hooks.call(event="SessionEnd", said=said)
@@ -562,7 +564,7 @@ def test_a_hook_loads_no_module_that_an_empty_python_does_not(hooks: HookCalls) 
     assert not any("dreamkeep" in name for name in nothing)
 
 
-def test_only_a_pack_is_worth_a_parser(hooks: HookCalls) -> None:
+def test_a_hook_loads_the_json_parser_only_for_a_pack(hooks: HookCalls) -> None:
     _pack(hooks, "/", TEXT)
     assert "json" in _loaded([*START, "claude", "SessionStart", hooks.keep])
     assert "json" not in _loaded([*START, "claude", "PreToolUse", hooks.keep])

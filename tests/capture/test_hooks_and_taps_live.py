@@ -65,7 +65,7 @@ def test_the_hook_verb_exits_0_whatever_its_words_are(root: Path, words: tuple[s
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_an_agent_that_is_held_up_in_the_middle_of_its_payload_gets_rid_of_all_of_it(root: Path) -> None:
+def test_an_agent_that_stalls_in_the_middle_of_its_payload_can_write_all_of_it(root: Path) -> None:
     """Ctrl-Z, a laptop that sleeps, a garbage collection: the agent would get a broken pipe, and we half a payload."""
     words = [sys.executable, "-I", "-S", HOOK, "claude", "PostToolUse", str(root)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0) as calling:
@@ -79,7 +79,7 @@ def test_an_agent_that_is_held_up_in_the_middle_of_its_payload_gets_rid_of_all_o
 # -- the drainer
 
 
-def test_an_excluded_session_that_goes_to_another_folder_stays_excluded(root: Path) -> None:
+def test_an_excluded_session_that_changes_its_folder_stays_excluded(root: Path) -> None:
     root.mkdir()
     (root / "keep.toml").write_text('[capture]\nexclude = ["/secret"]\n')
     hook(root, "SessionStart", session_id="s", cwd="/secret/work", source="startup")
@@ -110,7 +110,7 @@ def test_deleting_while_capture_is_off_leaves_no_word_in_the_spool(root: Path) -
     assert not [path for path in root.rglob("*") if path.is_file() and b"the launch code" in path.read_bytes()]
 
 
-def test_doctor_tells_of_calls_that_the_drainer_can_not_journal(root: Path) -> None:
+def test_doctor_reports_calls_that_the_drainer_cannot_journal(root: Path) -> None:
     hook(root, "UserPromptSubmit", session_id="s", cwd="/w", prompt="first")
     dreamkeep(root, "drain")
     (folder,) = (root / "journal/sessions/claude").iterdir()
@@ -126,14 +126,14 @@ def test_doctor_tells_of_calls_that_the_drainer_can_not_journal(root: Path) -> N
 # -- the tap
 
 
-def test_an_agent_is_started_even_when_the_switch_can_not_be_looked_at(root: Path) -> None:
+def test_an_agent_is_started_even_when_the_off_switch_cannot_be_read(root: Path) -> None:
     root.mkdir()
     (root / "OFF").symlink_to("OFF")
     done = dreamkeep(root, "tap", "--", "cat", said=b"hello\n")
     assert (done.returncode, done.stdout) == (0, b"hello\n")
 
 
-def test_a_child_that_goes_on_talking_does_not_keep_the_tap_after_the_agents_end(root: Path) -> None:
+def test_a_child_that_keeps_writing_does_not_keep_the_tap_running_after_the_agents_end(root: Path) -> None:
     """An MCP server or a language server that the agent left behind logs to the stderr that it inherited."""
     script = "(for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do echo log >&2; sleep 0.5; done) & exit 3"
     begun = time.monotonic()
@@ -179,7 +179,7 @@ def running(process: int) -> bool:
 _REFUSES = "import sys, json\nfor l in sys.stdin: print(json.dumps({'jsonrpc':'2.0','id':json.loads(l)['id'],'error':{'code':-32002,'message':'no'}}), flush=True)"  # noqa: E501
 
 
-def test_a_session_that_the_agent_does_not_have_is_no_session(root: Path) -> None:
+def test_a_session_that_the_agent_does_not_have_gets_no_journal(root: Path) -> None:
     """Clients try to load what they remember; what the agent answers with an error never was there."""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "session/load", "params": {"sessionId": "gone", "cwd": "/w", "mcpServers": []}}
     done = dreamkeep(root, "tap", "--", sys.executable, "-c", _REFUSES, said=json.dumps(asked).encode() + b"\n")
@@ -187,7 +187,7 @@ def test_a_session_that_the_agent_does_not_have_is_no_session(root: Path) -> Non
     assert sessions(root) == []
 
 
-def test_a_copy_that_was_not_journaled_in_time_is_told(root: Path) -> None:
+def test_a_copy_that_was_not_journaled_in_time_is_reported(root: Path) -> None:
     dreamkeep(root, "tap", "--", "true")
     program = (
         "import sys; from dreamkeep.capture.tap import tap; tap._JOURNAL_S = 0.5; from dreamkeep.surfaces.cli import main; main()"
@@ -224,7 +224,7 @@ def settings(folder: Path, name: str, text: str) -> Path:
         "notify-send done; /opt/new/bin/python -I -S /opt/new/dreamkeep/capture/hook.py claude Stop /keep || :",
     ],
 )
-def test_a_command_of_the_users_own_is_neither_changed_nor_taken_away(tmp_path: Path, command: str) -> None:
+def test_a_users_own_command_is_neither_changed_nor_removed(tmp_path: Path, command: str) -> None:
     foreign = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
     path = settings(tmp_path, ".claude/settings.json", foreign)
     init(tmp_path)
@@ -233,7 +233,7 @@ def test_a_command_of_the_users_own_is_neither_changed_nor_taken_away(tmp_path: 
     assert json.dumps(command) in path.read_text()
 
 
-def test_comments_in_an_object_that_is_empty_but_for_ours_are_not_taken_away(tmp_path: Path) -> None:
+def test_comments_in_an_object_that_has_only_our_entry_are_not_removed(tmp_path: Path) -> None:
     text = '{\n  "mcp": {\n    // add servers here\n  }\n}\n'
     path = settings(tmp_path, ".config/opencode/opencode.jsonc", text)
     init(tmp_path)
@@ -263,6 +263,6 @@ def test_mcp_is_utf_8_whatever_the_locale(root: Path) -> None:
     assert answer["id"] == "é"
 
 
-def test_a_request_that_is_none_is_answered_under_its_own_id(root: Path) -> None:
+def test_an_invalid_request_is_answered_under_its_own_id(root: Path) -> None:
     (answer,) = mcp(root, b'{"jsonrpc":"2.0","id":7,"method":5}')
     assert answer["id"] == 7

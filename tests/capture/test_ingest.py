@@ -114,7 +114,7 @@ def test_a_transcript_that_is_read_byte_by_byte_is_the_same_as_in_one_go(tmp_pat
         ("rewritten", lambda data: record(0) + data),
     ],
 )
-def test_what_an_agent_does_to_its_file_is_noticed_and_loses_nothing(what: str, change: Any, tmp_path: Path) -> None:
+def test_every_change_of_an_agents_file_is_noticed_and_loses_nothing(what: str, change: Any, tmp_path: Path) -> None:
     """W2 K4: everything that was said stays, what is new comes, the file comes back byte for byte as it is and was."""
     old = b"".join(map(record, range(1, 9)))
     home, file = home_with(tmp_path, old)
@@ -136,7 +136,7 @@ def test_what_an_agent_does_to_its_file_is_noticed_and_loses_nothing(what: str, 
         assert [one.new_events for one in ingest(keep, home, again=True)] == [0]
 
 
-def test_a_rewritten_file_costs_only_what_is_new_in_it(tmp_path: Path) -> None:
+def test_only_new_lines_of_a_rewritten_file_are_journaled(tmp_path: Path) -> None:
     """W14."""
     old = b"".join(record(n, "x" * 2000) for n in range(1, 200))
     home, file = home_with(tmp_path, old)
@@ -187,7 +187,7 @@ def test_a_file_that_was_only_moved_is_not_read_again(tmp_path: Path) -> None:
         assert len(shown_texts(keep)) == 50
 
 
-def test_one_bad_source_is_reported_and_the_rest_go_on(tmp_path: Path) -> None:
+def test_a_bad_source_is_reported_and_the_others_are_ingested(tmp_path: Path) -> None:
     """B2."""
     home, file = home_with(tmp_path, record(1))
     for n, data in enumerate((b"[1, 2]\n", b"\xff\xfe\x00", b'{"torn": "multibyte \xc3', b"null\n", b"{}\n{}\n")):
@@ -204,7 +204,7 @@ def test_one_bad_source_is_reported_and_the_rest_go_on(tmp_path: Path) -> None:
             assert captured_bytes(keep, f"bad-{n}") == (file.parent / f"bad-{n}.jsonl").read_bytes()
 
 
-def test_what_a_power_cut_left_in_a_transcript_is_read_around_and_reported(tmp_path: Path) -> None:
+def test_damage_by_a_power_cut_in_a_transcript_is_skipped_and_reported(tmp_path: Path) -> None:
     """T11: NULs in the middle, a torn record with its full retry behind it, a line that is none."""
     torn = record(4)
     data = record(1) + b"\0" * 300 + record(2) + record(3) + torn[:60] + torn + b"not json\n" + record(5)
@@ -234,7 +234,7 @@ def test_a_deleted_session_stays_deleted_until_it_is_undeleted(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("pattern", ["/home/dev", "*/shop", "/home/dev/shop", "*.claude*"])
-def test_what_is_excluded_is_not_captured(pattern: str, tmp_path: Path) -> None:
+def test_excluded_sessions_are_not_captured(pattern: str, tmp_path: Path) -> None:
     """C8: by the folder it runs in, or by where its file lies."""
     home, _ = home_with(tmp_path, record(1))
     env = {"DREAMKEEP_CAPTURE_EXCLUDE": pattern, "HOME": str(home)}
@@ -339,7 +339,7 @@ def test_power_cut_at_every_step_of_an_ingest_keeps_every_record_once() -> None:
                 break
 
 
-def test_a_session_that_ended_goes_on_only_when_a_turn_begins_after_its_end(tmp_path: Path) -> None:
+def test_an_ended_session_continues_only_when_a_turn_begins_after_its_end(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1) + record(2))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
@@ -370,7 +370,7 @@ class Bytes:
         pass
 
 
-def test_cuts_hold_every_byte_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_have_every_byte_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dreamkeep.capture.sources.content.BLOCK", 64)
     monkeypatch.setattr("dreamkeep.capture.sources.content.FRAME", 100)
     monkeypatch.setattr("dreamkeep.capture.sources.content.LONGEST_LINE", 300)
@@ -386,7 +386,7 @@ def test_cuts_hold_every_byte_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch)
         assert all(a.more == b.joins for a, b in pairwise(found))
 
 
-def test_operations_make_the_new_lines_out_of_the_old() -> None:
+def test_applying_the_operations_to_the_old_lines_gives_the_new_lines() -> None:
     old = [b"a", b"b", b"c", b"b", b"d"]
     new = [b"c", b"b", b"x", b"a", b"b", b"c", b"y", b"z", b"d"]
     ops, inserted = operations(new, old, {line: n for n, line in reversed(list(enumerate(old)))})
@@ -394,7 +394,7 @@ def test_operations_make_the_new_lines_out_of_the_old() -> None:
     assert inserted == [b"x", b"y", b"z"]
 
 
-def test_a_cold_journal_is_small_still_exact_and_goes_on(tmp_path: Path) -> None:
+def test_a_cold_journal_is_small_and_exact_and_can_grow_again(tmp_path: Path) -> None:
     """J7: the last part, too, when nobody has written to it for long; a writer that had it open notices."""
     home, file = home_with(tmp_path, b"".join(record(n, "the same words again " * 20) for n in range(1, 200)))
     with Keep.open(tmp_path / "keep") as keep, Keep.open(tmp_path / "keep") as other:

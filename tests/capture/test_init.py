@@ -237,7 +237,7 @@ COMMENTED: dict[str, str] = {
 
 @pytest.mark.parametrize("agent", list(SETTINGS))
 @pytest.mark.parametrize("shape", [*SHAPES, *COMMENTED])
-def test_uninstall_gives_back_every_byte(home: Home, agent: str, shape: str) -> None:
+def test_uninstall_restores_every_byte(home: Home, agent: str, shape: str) -> None:
     """W2: and installing twice is installing once."""
     text = {**SHAPES, **COMMENTED}[shape]
     if agent == "codex" and shape in COMMENTED:
@@ -261,7 +261,7 @@ def test_uninstall_gives_back_every_byte(home: Home, agent: str, shape: str) -> 
     "shape",
     [s for s in (*SHAPES, *COMMENTED) if s not in ("empty file", "blank", "empty object, spread", "odd spaces", "comments")],
 )
-def test_uninstall_without_any_memory_gives_back_every_byte_but_empty_containers(home: Home, shape: str) -> None:
+def test_uninstall_without_its_history_restores_every_byte_but_empty_containers(home: Home, shape: str) -> None:
     """The keep is gone: what an edit added is found again in the text itself."""
     text = {**SHAPES, **COMMENTED}[shape]
     if text is not None:
@@ -395,7 +395,7 @@ def test_empty_hooks_in_yaml_are_filled_and_emptied_again(home: Home, text: str)
 
 
 @pytest.mark.parametrize("wide", [80, 10_000])
-def test_a_yaml_file_that_its_agent_has_dumped_again_still_shows_ours(home: Home, wide: int) -> None:
+def test_our_entries_are_found_in_a_yaml_file_that_its_agent_has_rewritten(home: Home, wide: int) -> None:
     """Hermes loads and dumps its settings: comments are gone, lists are less indented, long lines are folded."""
     home.init("hermes")
     path = home.folder / ".hermes/config.yaml"
@@ -449,7 +449,7 @@ def test_a_yaml_file_that_its_agent_has_dumped_again_still_shows_ours(home: Home
         ("hermes", ".hermes/config.yaml", "- a\n- b\n"),
     ],
 )
-def test_a_file_that_is_not_understood_is_refused_and_untouched(home: Home, agent: str, name: str, text: str | bytes) -> None:
+def test_a_file_that_cannot_be_parsed_is_refused_and_unchanged(home: Home, agent: str, name: str, text: str | bytes) -> None:
     """D31: and the other agents are set up all the same."""
     path = home.write(name, text)
     seen = path.stat()
@@ -479,7 +479,7 @@ def test_a_server_of_our_name_that_is_not_ours_is_left_alone(home: Home) -> None
     assert home.tree() == before
 
 
-def test_comments_that_claude_itself_does_not_take_are_kept_and_told(home: Home) -> None:
+def test_comments_that_claude_does_not_accept_are_kept_and_reported(home: Home) -> None:
     home.write(".claude/settings.json", COMMENTED["comments"])
     [change, _] = home.init("claude")
     assert change.action == "install" and "comments" in change.reason
@@ -500,7 +500,7 @@ hook_tables = st.dictionaries(st.sampled_from(["Stop", "SessionStart", "AfterToo
 
 @given(json_objects, st.none() | hook_tables, groups, st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_whatever_the_settings_say_only_ours_comes_and_goes(
+def test_in_any_settings_only_our_entries_are_added_and_removed(
     value: dict[str, Any], hooks: Any, late: list[Any], chance: random.Random
 ) -> None:
     """And a hook that somebody adds in between, before ours or behind, is there afterwards as he wrote it."""
@@ -527,7 +527,7 @@ def test_whatever_the_settings_say_only_ours_comes_and_goes(
 
 
 @pytest.mark.parametrize("agent", list(SETTINGS))
-def test_hooks_that_others_added_meanwhile_stay_exactly(home: Home, agent: str) -> None:
+def test_hooks_that_others_added_meanwhile_stay_unchanged(home: Home, agent: str) -> None:
     text = json.dumps({"model": "o", "hooks": {"SessionStart": [THEIRS]}}, indent=2)
     path = home.write(SETTINGS[agent], text)
     home.init(agent)
@@ -555,7 +555,7 @@ def test_hooks_that_others_added_meanwhile_stay_exactly(home: Home, agent: str) 
     assert os.stat(change.backup).st_mode & 0o777 == 0o600
 
 
-def test_text_around_ours_is_not_even_reformatted(home: Home) -> None:
+def test_the_text_around_our_entries_is_not_reformatted(home: Home) -> None:
     path = home.write(".gemini/settings.json", '{ "a":1,\n "hooks" : {"AfterTool": [ {"hooks":[]} ] // x\n} }')
     home.init("gemini")
     grown = path.read_text().replace('"a":1,', '"a":1, "b"  : [ 2 ],')
@@ -564,7 +564,7 @@ def test_text_around_ours_is_not_even_reformatted(home: Home) -> None:
     assert path.read_text() == '{ "a":1, "b"  : [ 2 ],\n "hooks" : {"AfterTool": [ {"hooks":[]} ] // x\n} }'
 
 
-def test_containers_that_were_there_before_us_stay_and_ours_go(home: Home) -> None:
+def test_containers_that_existed_before_the_install_stay_and_ours_are_removed(home: Home) -> None:
     path = home.write(".claude/settings.json", '{"hooks": {"Stop": []}}')
     home.init("claude")
     path.write_text(path.read_text().replace('"hooks": {', '"k": 1, "hooks": {', 1))
@@ -572,7 +572,7 @@ def test_containers_that_were_there_before_us_stay_and_ours_go(home: Home) -> No
     assert path.read_text() == '{"k": 1, "hooks": {"Stop": []}}'
 
 
-def test_tables_added_behind_ours_in_toml_stay_where_they_are(home: Home) -> None:
+def test_toml_tables_that_were_added_behind_ours_stay_in_place(home: Home) -> None:
     path = home.write(".codex/config.toml", 'model = "o"\n')
     home.init("codex")
     path.write_text(path.read_text() + '\n# trusted\n[hooks.state."x:stop:0:0"]\ntrusted_hash = "sha256:0"\n')
@@ -585,7 +585,7 @@ def test_tables_added_behind_ours_in_toml_stay_where_they_are(home: Home) -> Non
     assert path.read_text() == 'model = "o"\n\n# trusted\n[hooks.state."x:stop:0:0"]\ntrusted_hash = "sha256:0"\n'
 
 
-def test_an_older_install_elsewhere_is_changed_in_place_and_never_doubled(home: Home) -> None:
+def test_entries_of_an_older_install_are_updated_in_place_and_never_doubled(home: Home) -> None:
     """Its hooks of a kind that is not wanted any more go, its doubles go, and what the user put beside them stays."""
     old = "/old/lib/dreamkeep/capture/hook.py"
     mine = {"type": "command", "command": f"/old/python {old} claude Stop", "timeout": 1, "statusMessage": "…"}
@@ -602,7 +602,7 @@ def test_an_older_install_elsewhere_is_changed_in_place_and_never_doubled(home: 
     assert json.loads(path.read_text()) == {"hooks": {"Stop": [THEIRS, {"hooks": [near]}]}}
 
 
-def test_another_keep_or_python_is_an_update_and_still_comes_back_exactly(home: Home, tmp_path: Path) -> None:
+def test_another_keep_or_python_is_an_update_and_uninstall_is_still_exact(home: Home, tmp_path: Path) -> None:
     for name in SETTINGS.values():
         home.write(name, SHAPES["two spaces"] or "")
     for (_, name), text in OTHERS.items():
@@ -615,7 +615,7 @@ def test_another_keep_or_python_is_an_update_and_still_comes_back_exactly(home: 
     assert home.tree() == before
 
 
-def test_a_linked_file_is_written_where_it_really_is_with_its_mode(home: Home) -> None:
+def test_a_linked_file_is_written_at_its_real_path_with_its_mode(home: Home) -> None:
     """Dotfiles are often links into a repository; a link that becomes a file is a change nobody asked for."""
     real = home.write("dotfiles/claude.json", '{\r\n  "a": 1\r\n}')
     real.chmod(0o644)
@@ -630,7 +630,7 @@ def test_a_linked_file_is_written_where_it_really_is_with_its_mode(home: Home) -
     assert link.is_symlink() and real.read_bytes() == b'{\r\n  "a": 1\r\n}' and real.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_link_to_a_file_that_is_not_there_stays_a_link(home: Home) -> None:
+def test_a_link_to_a_missing_file_stays_a_link(home: Home) -> None:
     home.write("dotfiles/x", "")
     link = home.folder / ".gemini" / "settings.json"
     link.parent.mkdir()
@@ -679,7 +679,7 @@ def test_a_backup_is_made_once_for_each_state_and_never_overwritten(home: Home) 
     assert len(backups) == 2
 
 
-def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> None:
+def test_a_write_between_our_read_and_our_write_is_not_lost(home: Home) -> None:
     path = home.write(".claude/settings.json", '{"a": 1}')
 
     class Hasty(RealHost):
@@ -711,7 +711,7 @@ def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> No
     assert os.listdir(path.parent) == ["settings.json"]
 
 
-def test_a_file_that_appears_while_we_make_one_is_merged_into(home: Home) -> None:
+def test_our_entries_are_merged_into_a_file_that_appears_while_we_create_it(home: Home) -> None:
     """W11: create or fail."""
 
     class Late(RealHost):
@@ -811,7 +811,7 @@ def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(agents: Sequ
 
 
 @pytest.mark.parametrize("agents", SETS, ids=len)
-def test_power_cut_during_an_update_still_finds_the_way_back(agents: Sequence[str]) -> None:
+def test_uninstall_still_restores_the_original_after_a_power_cut_during_an_update(agents: Sequence[str]) -> None:
     """W15: the memory of what was before us survives the writing of what comes next."""
     for n in count(1):
         host = prepared(FragileHost(seed=n))
@@ -832,7 +832,7 @@ def test_power_cut_during_an_update_still_finds_the_way_back(agents: Sequence[st
 
 @pytest.mark.parametrize("agents", SETS, ids=len)
 @pytest.mark.parametrize("how", ["fail", "tear", "bad_sync"])
-def test_a_failing_operation_costs_one_file_and_leaves_nothing_half_done(how: str, agents: Sequence[str]) -> None:
+def test_a_failing_operation_affects_one_file_and_leaves_nothing_half_done(how: str, agents: Sequence[str]) -> None:
     """W15 W8: what failed is said, the others are installed, and trying again finishes the work."""
     failed = 0
     for n in count(1):
@@ -866,7 +866,7 @@ def checks(home: Home, **more: Any) -> list[tuple[str, bool]]:
     return [(check["what"], check["ok"]) for check in found]
 
 
-def test_doctor_tells_what_keeps_hooks_from_working(home: Home, tmp_path: Path) -> None:
+def test_doctor_reports_everything_that_stops_hooks_from_working(home: Home, tmp_path: Path) -> None:
     for name in (*SETTINGS.values(), ".config/opencode/opencode.json"):
         home.write(name, "{}")
     home.write(".hermes/config.yaml", "")
@@ -980,7 +980,7 @@ def test_a_hook_whose_file_is_gone_does_not_stop_the_agent(home: Home) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs a JavaScript engine")
-def test_opencodes_plugin_hands_events_on_and_never_throws(tmp_path: Path) -> None:
+def test_the_opencode_plugin_passes_events_on_and_never_throws(tmp_path: Path) -> None:
     told = tmp_path / "told"
     told.mkdir()
     hook = tmp_path / "dreamkeep/capture/hook.py"

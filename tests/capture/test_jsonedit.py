@@ -23,7 +23,7 @@ ENTRY = {"hooks": [{"type": "command", "command": "x y", "timeout": 10}]}
 
 @given(json_objects, st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["  ", "\t", "    ", ""]), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_what_is_added_can_be_taken_away_to_the_last_byte(
+def test_removing_an_added_member_restores_every_byte(
     value: dict[str, Any], chance: random.Random, comments: bool, unit: str, crlf: bool
 ) -> None:
     syntax = JSONC if comments else Syntax()
@@ -48,7 +48,7 @@ def test_what_is_added_can_be_taken_away_to_the_last_byte(
 
 @given(json_objects, st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_taking_any_one_member_away_leaves_the_others_as_they_are(value: dict[str, Any], chance: random.Random) -> None:
+def test_removing_a_member_leaves_the_others_unchanged(value: dict[str, Any], chance: random.Random) -> None:
     text = json_text(value, chance, True)
     for key in value:
         left = jsonedit.remove(text, (key,), JSONC)
@@ -59,7 +59,7 @@ def test_taking_any_one_member_away_leaves_the_others_as_they_are(value: dict[st
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]",:/* \n0a', max_size=40).map(str.encode))
 @settings(max_examples=300, deadline=None)
-def test_what_json_does_not_allow_is_unreadable_here_too(data: bytes) -> None:
+def test_invalid_json_is_refused(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     try:
         wanted = json.loads(text, parse_constant=_no_constant)
@@ -86,32 +86,32 @@ def _no_constant(name: str) -> None:
         ('{\r\n  "a": []\r\n}', '{\r\n  "a": [\r\n    {\r\n      "b": 1\r\n    }\r\n  ]\r\n}'),
     ],
 )
-def test_what_is_added_looks_like_what_is_there(text: str, added: str) -> None:
+def test_an_added_member_has_the_format_of_its_neighbours(text: str, added: str) -> None:
     assert jsonedit.append(text, ("a",), {"b": 1}, JSONC) == added
 
 
 @pytest.mark.parametrize(
     "text", ['{"a": 1,}', "{'a': 1}", '{"a": 1} x', '{"a" 1}', "[1 2]", '{"a": NaN}', "", "{", '{"a": "\n"}', "{// c\n}"]
 )
-def test_strict_json_has_no_comments_and_no_last_comma(text: str) -> None:
+def test_strict_json_allows_no_comments_and_no_trailing_comma(text: str) -> None:
     with pytest.raises(UnreadableFile, match=r"line 1|line 2"):
         jsonedit.parse(text)
 
 
-def test_a_key_that_is_there_twice_is_nobodys_to_choose_from() -> None:
+def test_a_key_that_exists_twice_is_refused() -> None:
     text = '{"hooks": {}, "x": {"y": 1, "y": 2}, "hooks": {}}'
     with pytest.raises(UnreadableFile, match="`hooks` occurs 2 times"):
         jsonedit.append(text, ("hooks", "Stop"), 1)
     assert jsonedit.put(text, ("x", "z"), 3) == '{"hooks": {}, "x": {"y": 1, "y": 2, "z": 3}, "hooks": {}}'
 
 
-def test_nesting_without_end_is_refused_not_died_of() -> None:
+def test_endless_nesting_is_refused_and_crashes_nothing() -> None:
     for syntax in (STRICT, STRICT._replace(inside=frozenset())):
         with pytest.raises(UnreadableFile, match="too deep"):
             jsonedit.parse('{"a":' * 100_000, syntax)
 
 
-def test_a_state_file_of_many_megabytes_is_edited_at_once() -> None:
+def test_a_state_file_of_many_megabytes_is_edited_quickly() -> None:
     """Claude keeps its MCP servers in a file that also holds the history of every project."""
     lines = [{"display": "x" * 200, "n": n} for n in range(100)]
     text = json.dumps({"projects": {f"/p{n}": {"history": lines} for n in range(500)}, "z": 1}, indent=2)
@@ -122,7 +122,7 @@ def test_a_state_file_of_many_megabytes_is_edited_at_once() -> None:
     assert jsonedit.remove(after, ("mcpServers",), Syntax(inside=frozenset(("mcpServers",)))) == text
 
 
-def test_a_line_comment_does_not_swallow_what_follows_the_member_that_was_taken_away() -> None:
+def test_a_line_comment_does_not_swallow_the_text_behind_a_removed_member() -> None:
     """Else the result can be read and lacks a member."""
     text = '{"a":1,// a comment\n"ours":{},"theirs":null,// another\n}'
     left = jsonedit.remove(text, ("ours",), JSONC)

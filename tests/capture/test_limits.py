@@ -76,11 +76,11 @@ def low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     ("packed", "expansion", "most"),
     [(251 << 10, 200, 64 * MIB), (MIB, 200, 200 * MIB), (10 * MIB, 30, 300 * MIB), (5, 0, None)],
 )
-def test_a_packed_file_gives_so_many_bytes_and_no_more(packed: int, expansion: float, most: int | None) -> None:
+def test_a_packed_file_gives_at_most_so_many_bytes(packed: int, expansion: float, most: int | None) -> None:
     assert SourceLimits(expansion, 0).most_unpacked(packed) == most
 
 
-def test_a_bomb_is_read_up_to_its_limit_and_told_everywhere(
+def test_a_bomb_is_read_up_to_its_limit_and_reported_everywhere(
     tmp_path: Path, low_floor: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, file = codex_home(tmp_path, bomb(20 * MIB))
@@ -102,7 +102,7 @@ def test_a_bomb_is_read_up_to_its_limit_and_told_everywhere(
     assert not (tmp_path / "keep/state/paused.json").exists()
 
 
-def test_a_bomb_that_waits_is_not_unpacked_again(tmp_path: Path, low_floor: None) -> None:
+def test_a_paused_bomb_is_not_unpacked_again(tmp_path: Path, low_floor: None) -> None:
     home, file = codex_home(tmp_path, bomb(20 * MIB))
     with limited(tmp_path / "keep") as keep:
         [first] = taken(keep, home)
@@ -118,7 +118,7 @@ def test_a_bomb_that_waits_is_not_unpacked_again(tmp_path: Path, low_floor: None
 
 
 @pytest.mark.parametrize("redact", [0, 1])
-def test_a_raised_limit_reads_on_from_where_it_stood_with_nothing_lost_or_doubled(
+def test_with_a_raised_limit_reading_continues_and_nothing_is_lost_or_doubled(
     tmp_path: Path, low_floor: None, redact: int
 ) -> None:
     home, file = codex_home(tmp_path, bomb(3 * MIB))
@@ -137,9 +137,7 @@ def test_a_raised_limit_reads_on_from_where_it_stood_with_nothing_lost_or_double
         assert (kept.state, kept.new_events) == ("unchanged", 0), "a limit that is lowered again makes nothing shrink"
 
 
-def test_a_transcript_that_its_agent_compresses_is_known_again_however_well_it_compressed(
-    tmp_path: Path, low_floor: None
-) -> None:
+def test_a_transcript_that_its_agent_compresses_is_recognised_at_any_ratio(tmp_path: Path, low_floor: None) -> None:
     home, file = codex_home(tmp_path, b"")
     plain = file.with_name(file.name.removesuffix(".zst"))
     file.unlink()
@@ -151,7 +149,7 @@ def test_a_transcript_that_its_agent_compresses_is_known_again_however_well_it_c
         assert [one.state for one in taken(keep, home) if one.state != "vanished"] == ["moved"]
 
 
-def test_an_honest_compressed_transcript_meets_no_limit(tmp_path: Path) -> None:
+def test_an_ordinary_compressed_transcript_meets_no_limit(tmp_path: Path) -> None:
     home, _ = codex_home(tmp_path, bomb(30 * MIB))
     with limited(tmp_path / "keep") as keep:
         assert [(one.state, one.problem) for one in taken(keep, home)] == [("new", None)]
@@ -160,7 +158,7 @@ def test_an_honest_compressed_transcript_meets_no_limit(tmp_path: Path) -> None:
 # -- a day
 
 
-def test_a_source_brings_so_much_a_day_and_goes_on_the_next_one(tmp_path: Path) -> None:
+def test_a_source_is_read_up_to_its_limit_each_day_and_continues_the_next_day(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, random_records(60, 100_000))
     home_with(tmp_path, record(1, "another"), "other")
     host = Machine()
@@ -184,7 +182,7 @@ def test_a_source_brings_so_much_a_day_and_goes_on_the_next_one(tmp_path: Path) 
     assert states[:2] == ["paused", "paused"]
 
 
-def test_a_raised_limit_of_a_day_reads_on_at_once(tmp_path: Path) -> None:
+def test_with_a_raised_daily_limit_reading_continues_at_once(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, random_records(60, 100_000))
     with limited(tmp_path / "keep", source_mb_per_day=1) as keep:
         assert [one.state for one in ingest(keep, home)] == ["paused"]
@@ -207,7 +205,7 @@ def test_a_file_that_is_rewritten_much_larger_waits_before_any_of_it_is_read(tmp
         assert keep.status()["paused"] == []
 
 
-def test_each_session_of_a_database_has_its_own_day(tmp_path: Path) -> None:
+def test_each_session_of_a_database_has_its_own_daily_limit(tmp_path: Path) -> None:
     goose.write(tmp_path / "home")
     with limited(tmp_path / "keep", source_mb_per_day=0.0001) as keep:
         list(keep.ingest(home=tmp_path / "home", agents=["goose"]))
@@ -229,11 +227,11 @@ def test_each_session_of_a_database_has_its_own_day(tmp_path: Path) -> None:
         (5 * GIB, 3 * GIB, 3 * GIB),
     ],
 )
-def test_what_stays_free_goes_by_the_disk_or_by_the_setting(total: int, asked: int | None, reserve: int) -> None:
+def test_the_reserve_of_free_space_comes_from_the_disk_or_from_the_setting(total: int, asked: int | None, reserve: int) -> None:
     assert reserve_of(total, asked) == reserve
 
 
-def test_below_the_reserve_transcripts_wait_and_sessions_of_python_go_on(tmp_path: Path) -> None:
+def test_below_the_reserve_transcripts_wait_and_python_sessions_are_still_recorded(tmp_path: Path) -> None:
     home, _ = home_with(tmp_path, record(1, "hello"))
     host = Machine(free=3 * GIB)
     with limited(tmp_path / "keep", host) as keep:

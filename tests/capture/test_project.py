@@ -22,7 +22,7 @@ from dreamkeep.session.folders import normalise_remote
         "https://EXAMPLE.org/team/app.git/",
     ],
 )
-def test_all_spellings_of_a_remote_are_one_project_and_no_secret_stays(url: str) -> None:
+def test_all_spellings_of_a_remote_give_one_project_name_without_secrets(url: str) -> None:
     assert normalise_remote(url) == "example.org/team/app"
 
 

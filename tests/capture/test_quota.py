@@ -56,11 +56,11 @@ def forget_index(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("used", "limit", "over"), [(5, 0, False), (5, 5, False), (6, 5, True)])
-def test_only_what_is_above_its_limit_is_over_it(used: int, limit: int, over: bool) -> None:
+def test_a_keep_is_over_its_quota_only_above_the_limit(used: int, limit: int, over: bool) -> None:
     assert Use(used, limit).over is over
 
 
-def test_all_of_a_keep_is_measured_and_a_link_that_leads_back_ends(root: Path) -> None:
+def test_all_of_a_keep_is_measured_and_a_circular_link_ends(root: Path) -> None:
     (root / "journal" / "keep").mkdir(parents=True)
     (root / "journal" / "keep" / "000001.jsonl").write_bytes(b"x" * 1000)
     (root / "index.sqlite").write_bytes(b"x" * 50)
@@ -89,7 +89,7 @@ class Measured(RealHost):
         return super().entries(folder)
 
 
-def test_a_keep_is_measured_now_and_then_and_what_is_written_in_between_counts(root: Path) -> None:
+def test_a_keep_is_measured_at_intervals_and_writes_in_between_count(root: Path) -> None:
     root.mkdir()
     host = Measured(root)
     pressed: list[int] = []
@@ -114,7 +114,7 @@ def test_a_keep_is_measured_now_and_then_and_what_is_written_in_between_counts(r
     assert (host.walks, pressed) == (4, [1])
 
 
-def test_without_a_quota_nobody_measures(tmp_path: Path, root: Path) -> None:
+def test_without_a_quota_nothing_is_measured(tmp_path: Path, root: Path) -> None:
     home, _ = home_with(tmp_path, record(1))
     host = Measured(root)
     with limited(root, 0, host=host) as keep:
@@ -144,7 +144,7 @@ def test_above_the_quota_new_bytes_of_transcripts_wait_and_say_why(full: Path, r
         assert [one.id for one in keep.sessions()] == [f"claude:{SID}"]
 
 
-def test_when_there_is_room_again_it_goes_on_exactly_where_it_stood(full: Path, root: Path) -> None:
+def test_when_there_is_room_again_reading_continues_at_the_same_byte(full: Path, root: Path) -> None:
     file = full / ".claude/projects/-home-dev-shop" / f"{SID}.jsonl"
     with file.open("ab") as grows:
         grows.write(record(21, "half a line")[:-20])
@@ -163,7 +163,7 @@ def test_when_there_is_room_again_it_goes_on_exactly_where_it_stood(full: Path, 
         assert [one.new_events for one in ingest(keep, full)] == [0, 0]
 
 
-def test_a_session_that_is_deleted_makes_room_at_once(full: Path, root: Path) -> None:
+def test_deleting_a_session_makes_room_at_once(full: Path, root: Path) -> None:
     with limited(root, 0.1) as keep:
         home_with(full.parent, random_records(2, 100, OTHER), OTHER)
         assert [one.state for one in ingest(keep, full)] == ["unchanged", "paused"]
@@ -172,7 +172,7 @@ def test_a_session_that_is_deleted_makes_room_at_once(full: Path, root: Path) ->
         assert [one.state for one in ingest(keep, full)] == ["deleted", "new"]
 
 
-def test_a_long_transcript_is_read_until_the_keep_is_full_and_from_there_on_later(
+def test_a_long_transcript_is_read_until_the_keep_is_full_and_continued_later(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "_APPEND", 10_000)
@@ -191,7 +191,7 @@ def test_a_long_transcript_is_read_until_the_keep_is_full_and_from_there_on_late
         assert captured_bytes(keep) == file.read_bytes()
 
 
-def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_does_not_pause_within_its_copied_records(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pause nobody would know any more that it is a copy."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     fork = "0a000000-0000-4000-8000-00000000000f"
@@ -213,7 +213,7 @@ def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, mon
     assert Counter(mark for _, mark in shown[0])["copied"] == 20
 
 
-def test_a_rewritten_file_is_taken_whole_or_not_at_all(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewritten_file_is_read_whole_or_not_at_all(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pause nobody would know any more which lines are old."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     new = random_records(20, 20_000, seed=3)
@@ -223,9 +223,7 @@ def test_a_rewritten_file_is_taken_whole_or_not_at_all(full: Path, root: Path, m
         assert captured_bytes(keep) == file.read_bytes()
 
 
-def test_what_is_known_of_a_source_is_not_taken_for_all_of_it_behind_a_pause(
-    full: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_paused_source_is_not_taken_for_completely_read(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit relies on it: a bad line before the pause would be overlooked."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     home, file = home_with(full.parent, random_records(20, 20_000) + b"no record\n" + random_records(20, 20_000, seed=2))
@@ -237,7 +235,7 @@ def test_what_is_known_of_a_source_is_not_taken_for_all_of_it_behind_a_pause(
         assert seen and seen.odd != 0
 
 
-def test_what_can_be_compressed_is_before_anything_waits(tmp_path: Path, root: Path) -> None:
+def test_cold_parts_are_compressed_before_any_source_waits(tmp_path: Path, root: Path) -> None:
     home, _ = home_with(tmp_path, b"".join(record(n, "the same words again " * 1000) for n in range(1, 40)))
     with limited(root, 0.4) as keep:
         assert [one.state for one in ingest(keep, home)] == ["new"]
@@ -249,7 +247,7 @@ def test_what_can_be_compressed_is_before_anything_waits(tmp_path: Path, root: P
         assert measure(RealHost(), f"{root}/journal") < 0.4 * MIB
 
 
-def test_compressing_that_fails_is_told_and_everything_else_goes_on(full: Path, root: Path) -> None:
+def test_failing_compression_is_reported_and_stops_nothing_else(full: Path, root: Path) -> None:
     def fails() -> None:
         raise OSError(5, "the disk refused")
 
@@ -257,7 +255,7 @@ def test_compressing_that_fails_is_told_and_everything_else_goes_on(full: Path, 
     assert "the disk refused" in quota.problem()
 
 
-def test_what_is_left_out_by_intent_does_not_wait(full: Path, root: Path) -> None:
+def test_excluded_sources_are_not_reported_as_waiting(full: Path, root: Path) -> None:
     home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     with Keep.open(root) as keep:
         ingest(keep, full)
@@ -268,7 +266,7 @@ def test_what_is_left_out_by_intent_does_not_wait(full: Path, root: Path) -> Non
         assert Counter(one.state for one in ingest(keep, full)) == {"unchanged": 1, "deleted": 1, "excluded": 1}
 
 
-def test_rows_of_a_database_wait_and_come_exactly(full: Path, root: Path, tmp_path: Path) -> None:
+def test_rows_of_a_database_wait_and_are_captured_exactly_later(full: Path, root: Path, tmp_path: Path) -> None:
     home = tmp_path / "agents"
     hermes.write(home)
     with limited(root, 0.1) as keep:
@@ -284,7 +282,7 @@ def test_rows_of_a_database_wait_and_come_exactly(full: Path, root: Path, tmp_pa
     assert shown[0] == shown[1]
 
 
-def test_hooks_tap_and_python_go_on_in_a_full_keep(full: Path, root: Path) -> None:
+def test_hooks_tap_and_python_are_still_recorded_in_a_full_keep(full: Path, root: Path) -> None:
     """They can't be got back."""
     home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     transcript = full / ".claude/projects/-home-dev-shop" / f"{OTHER}.jsonl"
@@ -305,7 +303,7 @@ def test_hooks_tap_and_python_go_on_in_a_full_keep(full: Path, root: Path) -> No
 # -- what people see
 
 
-def test_status_doctor_and_ingest_say_it(full: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_doctor_and_ingest_report_a_full_keep(full: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "keep.toml").write_text("[retention]\nquota_mb = 0.1\n")
     for n in range(3):
         home_with(full.parent, random_records(2, 100, f"{OTHER[:-1]}{n + 2}"), f"{OTHER[:-1]}{n + 2}")
@@ -345,7 +343,7 @@ class Hurried(CountingHost):
         self.ahead_ns += int(seconds * 1e9)
 
 
-def test_a_watcher_tells_once_what_waits_opens_it_no_more_and_takes_it_when_there_is_room(full: Path, root: Path) -> None:
+def test_a_watcher_reports_a_waiting_source_once_and_reads_it_when_there_is_room(full: Path, root: Path) -> None:
     home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     waiting = str(full / ".claude/projects/-home-dev-shop" / f"{OTHER}.jsonl")
     host = Hurried()

@@ -79,12 +79,12 @@ def test_a_record_with_a_secret_stays_a_record_of_its_length(one: Planted) -> No
         assert mask_line(kept) == kept
 
 
-def test_what_is_no_secret_is_not_touched() -> None:
+def test_text_without_a_secret_is_unchanged() -> None:
     lines = [json.dumps({"type": "user", "text": text}).encode() for text in INNOCENT]
     assert all(mask_line(line) is line for line in lines)
 
 
-def test_a_name_tells_a_secret_and_structure_is_no_secret() -> None:
+def test_a_members_name_marks_a_secret_and_structure_is_not_masked() -> None:
     plain = b'"type":"user","role":"assistant","signature":"EqQBCkYIBxgCKkAx9zZ0a1"'
     line = b'{%b,"input":{"password":"hunter2","apiKey":"x9Kd83hfKq02"}}' % plain
     kept = mask_line(line)
@@ -99,7 +99,7 @@ def test_a_name_tells_a_secret_and_structure_is_no_secret() -> None:
     assert json.loads(kept) == {"role": "agent47x", "text": "password=⁂*****, says ⁂*****"}
 
 
-def test_what_one_text_betrays_is_masked_in_those_beside_it() -> None:
+def test_a_secret_that_is_found_in_a_text_is_masked_in_its_neighbours_too() -> None:
     line = json.dumps({"env": f"DB_PASSWORD={NAMED}", "text": f"log: {NAMED} was refused"}).encode()
     assert NAMED.encode() not in mask_line(line)
 
@@ -113,7 +113,7 @@ def test_a_word_that_is_also_a_password_stays_a_word_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
-def test_json_in_a_text_stays_json_and_has_no_secret(one: Planted) -> None:
+def test_json_inside_a_text_stays_json_without_the_secret(one: Planted) -> None:
     """As arguments of a call, as a column of a database."""
     inner = json.dumps({"cmd": f"First.\n{one.text}\nThen."})
     line = json.dumps({"row": {"data": json.dumps({"arguments": inner, "n": 1})}}).encode()
@@ -132,7 +132,7 @@ def test_a_key_as_a_list_of_lines_is_masked() -> None:
         json.loads(kept)
 
 
-def test_an_option_of_a_command_tells_what_follows_it() -> None:
+def test_a_secret_behind_an_option_of_a_command_is_masked() -> None:
     line = b'{"argv":["mysql","--password","Hunter2abcX","--user","root77abc"]}'
     assert json.loads(mask_line(line))["argv"] == ["mysql", "--password", "[redacted]*", "--user", "root77abc"]
 
@@ -144,7 +144,7 @@ def test_a_name_with_the_form_of_a_secret_is_masked() -> None:
     assert FORM not in json.dumps(mask_data({f"use {FORM}": {"a": 1}}))
 
 
-def test_what_is_no_mask_hides_nothing() -> None:
+def test_text_that_only_looks_like_a_mask_hides_nothing() -> None:
     """Stars are everybody's."""
     assert not matches_masked(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
     kept = mask_line(b'{"t":"* done","key":"%b"}' % FORM.encode())
@@ -168,7 +168,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(JSON, st.booleans())
-def test_any_json_keeps_its_shape_its_length_and_no_secret(value: Any, ascii_only: bool) -> None:
+def test_any_json_keeps_its_shape_and_length_but_no_secret(value: Any, ascii_only: bool) -> None:
     line = json.dumps({"it": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     kept = mask_line(line)
     assert len(kept) == len(line) and (kept == line or matches_masked(kept, line)) and FORM.encode() not in kept
@@ -210,7 +210,7 @@ def _inject(home: Path) -> int:
 
 
 @pytest.mark.parametrize("agent", [one for one in AGENTS if one not in ("hermes", "goose", "opencode")])
-def test_no_secret_of_a_transcript_reaches_the_keep_and_nothing_else_is_lost(agent: str, tmp_path: Path, root: str) -> None:
+def test_no_secret_of_a_transcript_reaches_the_keep_and_everything_else_does(agent: str, tmp_path: Path, root: str) -> None:
     """M12"""
     home, plain = tmp_path / "home", str(tmp_path / "plain")
     load_generator(agent).write(home)
@@ -246,7 +246,7 @@ def test_rows_of_a_database_are_masked_and_not_journaled_again(tmp_path: Path, r
         assert any(not one["exact"] and any("masked" in note for note in one["notes"]) for one in back)
 
 
-def test_a_text_of_a_database_that_is_no_utf8_is_masked_too(tmp_path: Path, root: str) -> None:
+def test_text_of_a_database_that_is_not_utf8_is_masked_too(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     load_generator("hermes").write(home)
     [file] = home.rglob("state.db")
@@ -263,7 +263,7 @@ def test_a_text_of_a_database_that_is_no_utf8_is_masked_too(tmp_path: Path, root
         assert not any(one.new_events for one in keep.ingest(agents=["hermes"], home=home))
 
 
-def test_a_blob_is_masked_where_it_reads_like_a_text_and_nowhere_else() -> None:
+def test_a_blob_is_masked_only_where_it_reads_like_text() -> None:
     noise = random.Random(4).randbytes(200_000)
     for raw in (noise, noise + b"\0password=hunter2 and so on\0", f"password={NAMED} é".encode()):
         line = b'{"row":{"id":1,"data":{"$blob":"%b"}}}' % base64.b64encode(raw)
@@ -273,7 +273,7 @@ def test_a_blob_is_masked_where_it_reads_like_a_text_and_nowhere_else() -> None:
         assert held[: len(noise)] == noise if raw is not noise and raw.startswith(noise) else (kept is line) == (raw is noise)
 
 
-def test_what_a_hook_hears_is_masked(tmp_path: Path, root: str) -> None:
+def test_the_payload_of_a_hook_is_masked(tmp_path: Path, root: str) -> None:
     calling = HookCalls(tmp_path)
     assert calling.keep == root
     payload = {"session_id": "a", "cwd": "/home/dev/work", "prompt": SAYS}
@@ -284,7 +284,7 @@ def test_what_a_hook_hears_is_masked(tmp_path: Path, root: str) -> None:
         assert "[redacted]" in keep.show("claude:a")["messages"][0]["text"]
 
 
-def test_what_the_tap_hears_is_masked(root: str) -> None:
+def test_frames_of_the_tap_are_masked(root: str) -> None:
     with Tapped(root, environment={"TAP_MASKS": "1"}) as tapped:
         session = tapped.greet()
         tapped.prompt(session, SAYS)
@@ -295,7 +295,7 @@ def test_what_the_tap_hears_is_masked(root: str) -> None:
         assert any("[redacted]" in m["text"] for one in keep.sessions() for m in keep.show(one.id)["messages"])
 
 
-def test_what_ones_own_program_says_is_masked(root: str) -> None:
+def test_events_of_a_users_own_program_are_masked(root: str) -> None:
     with Keep.open(root) as keep:
         session = keep.session("chat", agent="python", title=f"about {FORM}")
         with session.submit(SAYS) as turn:
@@ -332,7 +332,7 @@ def test_a_line_that_is_being_written_waits_until_it_is_whole(tmp_path: Path, ro
         assert faults(keep, home) == [] and faults(keep, home, deep=True) == []
 
 
-def test_a_file_that_begins_with_half_a_line_makes_no_session_yet(tmp_path: Path, root: str) -> None:
+def test_a_file_with_half_a_line_is_not_a_session_yet(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, record(1, SAYS)[:-9])
     with Keep.open(root) as keep:
         [one] = ingest(keep, home)
@@ -342,7 +342,7 @@ def test_a_file_that_begins_with_half_a_line_makes_no_session_yet(tmp_path: Path
         assert len(keep.show(SESSION)["messages"]) == 1 and not leaks(root, FORM, NAMED)
 
 
-def test_a_rewritten_transcript_says_nothing_twice(tmp_path: Path, root: str) -> None:
+def test_a_rewritten_transcript_repeats_no_message(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four", f"password={NAMED}", "six"))
     with Keep.open(root) as keep:
         ingest(keep, home)
@@ -377,7 +377,7 @@ def test_a_restored_transcript_is_as_long_as_it_was_and_says_that_it_is_not_the_
     assert ran.code == 0 and "B, masked)" in ran.out and "secrets in it were masked" in ran.out + ran.err
 
 
-def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None:
+def test_a_masked_transcript_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
     before = file.read_bytes()
     with Keep.open(root) as keep:
@@ -387,7 +387,7 @@ def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None
     assert file.read_bytes() == before
 
 
-def test_a_line_with_a_secret_that_is_gone_is_told_as_gone(tmp_path: Path, root: str) -> None:
+def test_a_lost_line_with_a_secret_is_reported_as_lost(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
     with Keep.open(root) as keep:
         ingest(keep, home)
@@ -398,7 +398,7 @@ def test_a_line_with_a_secret_that_is_gone_is_told_as_gone(tmp_path: Path, root:
         assert "--home DIR" in found[0]["next"], "over the file itself it would be refused"
 
 
-def test_nothing_masked_is_filled_into_a_blanked_transcript(tmp_path: Path, root: str) -> None:
+def test_no_masked_line_is_filled_into_a_blanked_transcript(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
     before = file.read_bytes()
     with Keep.open(root) as keep:
@@ -410,7 +410,7 @@ def test_nothing_masked_is_filled_into_a_blanked_transcript(tmp_path: Path, root
     assert file.read_bytes()[40:] == b"\0" * (len(before) - 40)
 
 
-def test_what_the_journal_lost_is_taken_again_and_masked(tmp_path: Path, root: str) -> None:
+def test_a_line_that_the_journal_lost_is_read_again_and_masked(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
     with Keep.open(root) as keep:
         ingest(keep, home)
@@ -431,7 +431,7 @@ def test_what_the_journal_lost_is_taken_again_and_masked(tmp_path: Path, root: s
         assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False
 
 
-def test_a_snapshot_of_a_keep_that_masks_joins_one_that_does_not_without_a_line_twice(tmp_path: Path, root: str) -> None:
+def test_merging_a_masked_snapshot_into_an_unmasked_keep_doubles_no_line(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
     plain = str(tmp_path / "plain")
     with Keep.open(root) as keep, Keep.open(plain) as other:
@@ -449,7 +449,7 @@ def test_a_snapshot_of_a_keep_that_masks_joins_one_that_does_not_without_a_line_
         assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False
 
 
-def test_switched_on_later_it_masks_what_comes_later(tmp_path: Path) -> None:
+def test_masking_that_is_switched_on_later_masks_later_lines(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
     root = str(tmp_path / "keep")
     with Keep.open(root) as keep:
@@ -472,7 +472,7 @@ def test_switched_on_later_it_masks_what_comes_later(tmp_path: Path) -> None:
         assert faults(keep, home) == ["source_shrank"]
 
 
-def test_the_original_is_there_after_a_delete_and_an_ingest(tmp_path: Path, root: str) -> None:
+def test_deleting_and_ingesting_without_masking_captures_the_original(tmp_path: Path, root: str) -> None:
     """How to mask what was captured before it was asked for."""
     home, _ = home_with(tmp_path, lines_with("one", "two", SAYS))
     Path(root, "keep.toml").unlink()
@@ -487,7 +487,7 @@ def test_the_original_is_there_after_a_delete_and_an_ingest(tmp_path: Path, root
         assert not leaks(root, FORM, NAMED) and len(keep.show(SESSION)["messages"]) == 3
 
 
-def test_a_word_without_masks_is_the_one_it_always_was() -> None:
+def test_a_cursor_without_masks_has_its_old_form() -> None:
     word = SourceCursor(1, 20, 0, 7, 20, "aa", "bb", 99, "")
     assert str(word) == "1 20 0 7 20 aa bb 99 " and SourceCursor.parse(str(word)) == word
     masked = word._replace(masked_crc=5)
@@ -495,7 +495,7 @@ def test_a_word_without_masks_is_the_one_it_always_was() -> None:
     assert SourceCursor.parse(f"{masked} 6") is None
 
 
-def test_a_text_beside_a_transcript_is_masked_over_its_lines(tmp_path: Path, root: str) -> None:
+def test_a_secret_over_several_lines_of_a_companion_file_is_masked(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two"))
     beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
     beside.parent.mkdir(parents=True)
@@ -513,7 +513,7 @@ def test_a_text_beside_a_transcript_is_masked_over_its_lines(tmp_path: Path, roo
         assert back.read_text().startswith("see\n[redacted]") and back.read_text().endswith("end")
 
 
-def test_a_payload_that_is_no_text_is_masked_too(root: str) -> None:
+def test_a_payload_that_is_not_text_is_masked_too(root: str) -> None:
     event = Event("1", Kind.HOOK_FIRED, "2026-11-01T10:00:00Z", pack({"calls": []}, [b"\xff token=" + FORM.encode(), b"{}"]))
     masked = mask_event(event).body
     assert isinstance(masked, RawChunk)
@@ -521,7 +521,7 @@ def test_a_payload_that_is_no_text_is_masked_too(root: str) -> None:
     assert first.startswith(b"\xff token=[redacted]*") and second == b"{}" and FORM.encode() not in first
 
 
-def test_an_event_of_another_keep_is_masked_where_it_lies() -> None:
+def test_an_event_that_comes_from_another_keep_is_masked_in_place() -> None:
     """A snapshot that is merged hands its events over as they are."""
     raw = json.dumps({"turn": "t", "prompt": SAYS}).encode()
     masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", RawChunk(raw))).body
@@ -540,7 +540,7 @@ def test_words_that_changed_around_stars_are_journaled(tmp_path: Path, root: str
         assert faults(keep, home) == ["source_changed"] and keep.restore(SESSION, "claude", home=tmp_path / "b")["exact"]
 
 
-def test_a_message_without_an_id_is_one_message_also_after_it_is_switched_off_or_on(tmp_path: Path) -> None:
+def test_a_message_without_an_id_stays_one_message_when_masking_is_switched(tmp_path: Path) -> None:
     for on in (True, False):
         place = tmp_path / str(on)
         home, settings_file = place / "home", place / "keep" / "keep.toml"
@@ -557,7 +557,7 @@ def test_a_message_without_an_id_is_one_message_also_after_it_is_switched_off_or
             said.append(web_said("user", "more", 1778573800.0))
 
 
-def test_switched_on_in_the_middle_of_a_line_its_rest_waits(tmp_path: Path) -> None:
+def test_with_masking_switched_on_in_the_middle_of_a_line_the_rest_waits(tmp_path: Path) -> None:
     whole = lines_with("hello", "hi", f"use {FORM} now")
     home, file = home_with(tmp_path, whole[: whole.index(FORM.encode())])
     root = str(tmp_path / "keep")
@@ -574,7 +574,7 @@ def test_switched_on_in_the_middle_of_a_line_its_rest_waits(tmp_path: Path) -> N
         assert faults(keep, home) == []
 
 
-def test_a_document_that_is_being_written_waits(tmp_path: Path, root: str) -> None:
+def test_a_half_written_document_waits(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     load_generator("hermes-webui").write(home)
     file = next(
@@ -594,7 +594,7 @@ def test_a_document_that_is_being_written_waits(tmp_path: Path, root: str) -> No
         assert {one.path: one.state for one in keep.ingest(home=home)}[str(file)] == "shrank"
 
 
-def test_a_restored_and_captured_again_transcript_is_still_not_what_the_agent_wrote(tmp_path: Path, root: str) -> None:
+def test_a_masked_transcript_that_is_restored_and_recaptured_still_counts_as_masked(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
     with Keep.open(root) as keep:
         ingest(keep, home)
@@ -604,7 +604,7 @@ def test_a_restored_and_captured_again_transcript_is_still_not_what_the_agent_wr
         assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False and faults(keep, home) == []
 
 
-def test_rows_that_came_masked_with_a_snapshot_are_told_to_be_so(tmp_path: Path, root: str) -> None:
+def test_masked_rows_of_a_snapshot_are_reported_as_masked(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     (home / ".hermes").mkdir(parents=True)
     db = Hermes(home / ".hermes" / "state.db")
@@ -636,7 +636,7 @@ def test_a_payload_whose_base64_looks_like_a_key_stays_what_it_was() -> None:
     assert isinstance(masked, RawChunk) and unpack(masked.raw) == [payload]
 
 
-def test_what_every_part_repeats_is_masked() -> None:
+def test_values_that_every_part_repeats_are_masked() -> None:
     carry: dict[str, int | str] = {"cwd": f"/x?token={FORM}", "opened": 1, "src:main-0123456789": "1 2 0 3 4 aa bb 5 "}
     masked = mask_event(Event("1", Kind.SESSION_OPENED, "2026-11-01T10:00:00Z", {"cwd": f"/x?token={FORM}"}, carry))
     assert masked.carry and FORM not in str(masked) and masked.carry["opened"] == 1
@@ -655,7 +655,7 @@ def test_a_lost_session_file_is_not_rebuilt_with_masks_where_its_database_has_th
         assert said[0]["content"] == SAYS and not leaks(root, FORM)
 
 
-def test_a_message_without_an_id_and_with_a_secret_that_is_not_ascii_is_no_loss(tmp_path: Path) -> None:
+def test_a_message_without_an_id_and_with_a_non_ascii_secret_is_not_a_loss(tmp_path: Path) -> None:
     said: list[Mapping[str, Any]] = [
         {"role": "user", "content": "password=Schlüssel99xq"},
         {"role": "user", "content": "zwei"},
@@ -670,7 +670,7 @@ def test_a_message_without_an_id_and_with_a_secret_that_is_not_ascii_is_no_loss(
 PLAIN = "the tests pass, deploy on Monday as planned."
 
 
-def test_a_rewritten_text_keeps_its_words_where_a_secret_was_as_long(tmp_path: Path, root: str) -> None:
+def test_a_rewritten_text_keeps_words_as_long_as_a_former_secret(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two"))
     beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
     beside.parent.mkdir(parents=True)
@@ -691,7 +691,7 @@ def test_a_message_edited_to_words_as_long_as_its_secret_is_kept(tmp_path: Path,
         assert leaks(root, PLAIN) and not leaks(root, FORM) and faults(keep, tmp_path / "home", deep=True) == []
 
 
-def test_a_snapshots_plain_line_is_not_taken_for_one_that_is_masked_here(tmp_path: Path, root: str) -> None:
+def test_a_plain_line_of_a_snapshot_is_not_taken_for_a_masked_line_here(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two"))
     beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
     beside.parent.mkdir(parents=True)
@@ -747,7 +747,7 @@ def test_masking_needs_a_few_times_the_memory_of_its_line() -> None:
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
-def test_a_line_that_is_read_around_its_damage_is_masked_as_without_it(one: Planted) -> None:
+def test_a_damaged_line_is_masked_like_the_whole_line(one: Planted) -> None:
     line = json.dumps({"type": "user", "content": f"Schlüssel:\n{one.text}\nThen."}, ensure_ascii=False).encode()
     half = line.index(b"Then")
     damaged = {

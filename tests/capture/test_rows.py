@@ -194,7 +194,7 @@ def test_a_reader_never_stops_an_agent_that_keeps_writing(path: Path) -> None:
     assert {one.name for one in path.parent.iterdir()} == {"state.db", "state.db-wal", "state.db-shm"}
 
 
-def test_an_agent_that_starts_while_we_read_is_noticed_and_read_again(path: Path) -> None:
+def test_a_database_that_an_agent_opens_while_we_read_is_read_again(path: Path) -> None:
     """B8: immutable is believed only if nothing moved."""
     started: list[Writer] = []
 
@@ -233,7 +233,7 @@ class Restless(RealHost):
         self.slept_s += seconds
 
 
-def test_a_file_that_never_rests_is_busy_after_a_bounded_time_and_never_empty(path: Path) -> None:
+def test_a_file_that_never_rests_is_reported_as_busy_never_as_empty(path: Path) -> None:
     """B7."""
     host = Restless()
     with pytest.raises(Busy, match="keeps changing"):
@@ -323,14 +323,14 @@ def test_every_value_is_kept_exactly(tmp_path: Path) -> None:
                 assert repr(held) == repr(float(value) if isinstance(value, int) else value)
 
 
-def test_a_line_holds_every_column_in_the_order_of_the_table(path: Path) -> None:
+def test_a_line_has_every_column_in_the_order_of_the_table(path: Path) -> None:
     first, second = read(path)["s"]
     columns = [line.split()[0] for line in hermes.SCHEMA.split("CREATE TABLE messages (")[1].split(");")[0].strip().splitlines()]
     assert list(json.loads(second.line)["row"]) == columns
     assert (first.key, second.key) == ("sessions/s", "messages/1")
 
 
-def test_a_session_whose_id_is_long_is_read_as_every_other(path: Path) -> None:
+def test_a_session_with_a_long_id_is_read_like_any_other(path: Path) -> None:
     long = "x" * 65 + "é" * 300
     db = Hermes(path)
     db.session(long, source="cli")
@@ -343,7 +343,7 @@ def test_a_session_whose_id_is_long_is_read_as_every_other(path: Path) -> None:
     assert list(rows.rows(HOST, "hermes", str(path), long, known)) == []
 
 
-def test_only_rows_that_changed_are_given_again(path: Path) -> None:
+def test_only_changed_rows_are_returned_again(path: Path) -> None:
     known = {row.key: row.version for row in read(path)["s"]}
     assert list(rows.rows(HOST, "hermes", str(path), "s", known)) == []
     h = Hermes(path)
@@ -398,7 +398,7 @@ def test_a_link_to_a_database_is_read_as_the_database(tmp_path: Path, path: Path
     assert [one.name for one in link.parent.iterdir()] == ["state.db"]
 
 
-def test_odd_names_of_files_are_no_options(tmp_path: Path, path: Path) -> None:
+def test_unusual_file_names_are_not_read_as_options(tmp_path: Path, path: Path) -> None:
     odd = tmp_path / "a?mode=rwc&b#c %41"
     odd.mkdir()
     shutil.copy(path, odd / "state.db")
@@ -406,7 +406,7 @@ def test_odd_names_of_files_are_no_options(tmp_path: Path, path: Path) -> None:
     assert [one.name for one in odd.iterdir()] == ["state.db"]
 
 
-def test_nothing_stays_open(path: Path) -> None:
+def test_no_file_stays_open(path: Path) -> None:
     """B6: also after errors, and when a reader is left in the middle."""
 
     def handles() -> int:
@@ -448,7 +448,7 @@ def test_a_big_session_needs_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_a_database_without_the_index_or_with_unknown_tables_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_database_without_its_index_or_with_unknown_tables_is_read(tmp_path: Path) -> None:
     hermes.write(tmp_path)
     path = tmp_path / ".hermes" / "state.db"
     first = read(path)

@@ -75,7 +75,7 @@ def test_a_known_form_of_a_worktree_names_its_repository(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/code/app/worktrees/x", "/code/app-worktrees/x", "/code/app/.conductor/tokyo"])
-def test_a_form_that_others_use_too_is_not_sure(path: str) -> None:
+def test_a_path_form_that_others_use_too_is_not_certain(path: str) -> None:
     assert list(forms(path)) == [WorktreeForm("/code/app", False)]
 
 
@@ -86,7 +86,7 @@ def test_a_folder_that_only_looks_like_a_worktree_has_no_form(path: str) -> None
     assert list(forms(path)) == []
 
 
-def test_tools_that_keep_worktrees_elsewhere_tell_the_name_of_the_repository() -> None:
+def test_worktrees_that_tools_keep_elsewhere_name_their_repository() -> None:
     assert repository_name("/Users/me/.cursor/worktrees/app/x7k") == ("/Users/me/.cursor/worktrees", "app")
     assert repository_name("/Users/me/.codex/worktrees/a1b2/app") == ("/Users/me/.codex/worktrees", "app")
     assert repository_name("/Users/me/conductor/workspaces/app/tokyo/src") == ("/Users/me/conductor/workspaces", "app")
@@ -126,7 +126,9 @@ def test_worktrees_that_are_gone_join_the_project_that_their_repository_has(
         assert shown(keep) == {"example.org/team/app": 5}
 
 
-def test_gits_own_list_of_worktrees_tells_whose_one_was_that_is_gone(root: str, tmp_path: Path, transcripts: Transcripts) -> None:
+def test_gits_list_of_worktrees_shows_the_repository_of_a_deleted_worktree(
+    root: str, tmp_path: Path, transcripts: Transcripts
+) -> None:
     app = repository(tmp_path / "app", "https://example.org/team/app")
     repository(tmp_path / "other", "https://example.org/team/other")
     git(app, "worktree", "add", "-q", str(tmp_path / "fix-it"))
@@ -141,7 +143,7 @@ def test_gits_own_list_of_worktrees_tells_whose_one_was_that_is_gone(root: str, 
         assert shown(keep) == expected
 
 
-def test_a_repository_that_is_gone_too_gives_its_worktrees_the_project_it_was_captured_with(
+def test_worktrees_of_a_deleted_repository_get_the_project_of_its_sessions(
     root: str, tmp_path: Path, transcripts: Transcripts
 ) -> None:
     app = repository(tmp_path / "app", "https://example.org/team/app")
@@ -155,9 +157,7 @@ def test_a_repository_that_is_gone_too_gives_its_worktrees_the_project_it_was_ca
         assert shown(keep) == {"example.org/team/app": 3}
 
 
-def test_a_folder_below_a_repository_is_of_it_only_if_both_were_on_the_same_unusual_branch(
-    root: str, transcripts: Transcripts
-) -> None:
+def test_a_folder_belongs_to_the_repository_above_only_on_the_same_unusual_branch(root: str, transcripts: Transcripts) -> None:
     transcripts.write(("/gone/dev", "main"))
     transcripts.write(("/gone/dev", "fix/ducks"))
     transcripts.write(("/gone/dev/cmd", "fix/ducks"))
@@ -183,9 +183,7 @@ def test_a_session_that_changes_its_folder_stays_in_the_project_where_it_began(r
 
 
 @pytest.mark.parametrize("path", ["/home/me", "/Users/me", "/root", ""])
-def test_a_home_and_the_root_never_are_the_repository_of_what_lies_below_them(
-    path: str, root: str, transcripts: Transcripts
-) -> None:
+def test_a_home_and_the_root_are_never_the_repository_of_a_folder_below(path: str, root: str, transcripts: Transcripts) -> None:
     for folder in (path or "/", f"{path}/.worktrees/gone-1", f"{path}/.claude/worktrees/gone-2", f"{path}/gone-3"):
         transcripts.write((folder, "fix/ducks"))
     with Keep.open(root) as keep:
@@ -194,7 +192,7 @@ def test_a_home_and_the_root_never_are_the_repository_of_what_lies_below_them(
         assert keep.project_offers() == []
 
 
-def test_a_home_that_is_a_repository_takes_no_folder_that_is_gone(
+def test_a_home_that_is_a_repository_gets_no_deleted_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, transcripts: Transcripts
 ) -> None:
     home = repository(tmp_path / "me", "https://example.org/me/dotfiles")
@@ -222,7 +220,7 @@ def test_folders_of_the_same_name_with_different_remotes_are_never_merged(
         assert keep.project_offers() == [], "which of the two it is, nobody knows"
 
 
-def test_a_folder_that_is_there_and_no_repository_decides_nothing(root: str, tmp_path: Path, transcripts: Transcripts) -> None:
+def test_an_existing_folder_that_is_no_repository_decides_nothing(root: str, tmp_path: Path, transcripts: Transcripts) -> None:
     (tmp_path / "code" / "plain.worktrees" / "x").mkdir(parents=True)
     for path in ("code/.worktrees/app/x", "code/.worktrees/tool/y", "code/plain.worktrees/x"):
         transcripts.write((str(tmp_path / path), "x"))
@@ -231,7 +229,7 @@ def test_a_folder_that_is_there_and_no_repository_decides_nothing(root: str, tmp
         assert len(shown(keep)) == 3
 
 
-def test_a_folder_that_held_several_repositories_is_not_taken_for_one(
+def test_a_folder_of_several_repositories_is_not_taken_for_a_repository(
     root: str, tmp_path: Path, transcripts: Transcripts
 ) -> None:
     app = repository(tmp_path / "code" / "app", "https://example.org/team/app")
@@ -243,7 +241,7 @@ def test_a_folder_that_held_several_repositories_is_not_taken_for_one(
         assert ingest(keep, transcripts) == []
 
 
-def test_worktrees_whose_remotes_differ_are_not_of_one_repository(root: str, transcripts: Transcripts) -> None:
+def test_worktrees_with_different_remotes_are_not_merged(root: str, transcripts: Transcripts) -> None:
     for name in ("app", "tool"):
         listed = f"origin\thttps://example.org/team/{name} (fetch)\n"
         transcripts.write((f"/gone/code/.worktrees/{name}/x", "x"), commands=(("git remote -v", listed),))
@@ -309,7 +307,7 @@ def test_notes_and_pages_follow_a_correction_and_undo_brings_them_back(root: str
         assert shown(keep) == {f"{HERE}:/gone/app": 4}, "a later word by hand counts"
 
 
-def test_a_project_that_was_named_by_hand_is_left_as_it_is(root: str, transcripts: Transcripts) -> None:
+def test_a_project_that_the_user_named_is_not_corrected(root: str, transcripts: Transcripts) -> None:
     transcripts.write(("/gone/app/trees", "x"))
     transcripts.write(("/gone/app", "x"))
     with Keep.open(root) as keep:
@@ -321,7 +319,7 @@ def test_a_project_that_was_named_by_hand_is_left_as_it_is(root: str, transcript
         assert shown(keep) == {"birds": 2, f"{HERE}:/gone/app": 2}
 
 
-def test_a_rename_by_hand_is_undone_by_the_name_it_had_before(root: str, cli: Callable[..., Ran]) -> None:
+def test_renaming_back_undoes_a_users_rename(root: str, cli: Callable[..., Ran]) -> None:
     with Keep.open(root) as keep:
         keep.session("one", cwd="/gone/one").record("a pelican")
         keep.note_add("Pelicans are white.", project=f"{HERE}:/gone/one")
@@ -337,7 +335,7 @@ def test_a_rename_by_hand_is_undone_by_the_name_it_had_before(root: str, cli: Ca
     assert cli("project", "undo", "/gone/one", "birds").code == cli("project", "merge", "/gone/one").code == 2
 
 
-def test_what_was_undone_in_one_keep_is_undone_in_another_that_takes_it_over(tmp_path: Path, transcripts: Transcripts) -> None:
+def test_a_correction_that_was_undone_stays_undone_in_a_keep_that_imports_it(tmp_path: Path, transcripts: Transcripts) -> None:
     transcripts.write(("/gone/app/.worktrees/1", "x"))
     transcripts.write(("/gone/app/.worktrees/2", "x"))
     with Keep.open(tmp_path / "one") as one, Keep.open(tmp_path / "two") as two:
@@ -379,7 +377,7 @@ def test_a_folder_with_the_same_remote_is_offered_and_never_merged_by_itself(
     assert told["offers"] == [] and [one["sessions"] for one in told["projects"]] == [2]
 
 
-def test_an_offer_that_was_rejected_does_not_come_again(root: str, transcripts: Transcripts, cli: Callable[..., Ran]) -> None:
+def test_a_rejected_offer_is_not_repeated(root: str, transcripts: Transcripts, cli: Callable[..., Ran]) -> None:
     link = (("gh pr create --fill", "https://example.org/team/app/pull/12\n"),)
     for folder in ("/gone/one", "/gone/two", "/gone/two"):
         transcripts.write((folder, "main"), commands=link)
@@ -481,7 +479,7 @@ def test_two_folders_in_which_a_session_was_on_the_same_branch_are_offered(root:
         assert (offer["from"], offer["into"]) == (f"{HERE}:/gone/fix-ducks", f"{HERE}:/gone/app")
 
 
-def test_ingest_tells_what_it_corrected_and_how_to_undo_it(transcripts: Transcripts, cli: Callable[..., Ran]) -> None:
+def test_ingest_reports_its_corrections_and_how_to_undo_them(transcripts: Transcripts, cli: Callable[..., Ran]) -> None:
     transcripts.write(("/gone/app/.worktrees/1", "x"))
     told = cli("ingest", "--home", str(transcripts.home))
     assert told.code == 0 and f"Undo with: dreamkeep project undo {old('1')}" in told.out
@@ -492,7 +490,7 @@ def test_ingest_tells_what_it_corrected_and_how_to_undo_it(transcripts: Transcri
     assert [one["name"] for one in project["merged"]] == [old("1")] and project["last_at"]
 
 
-def test_no_project_is_listed_where_there_is_no_keep(cli: Callable[..., Ran], root: str) -> None:
+def test_without_a_keep_no_project_is_listed(cli: Callable[..., Ran], root: str) -> None:
     assert cli("projects", "--json").json == {"projects": [], "offers": []}
     assert "No projects." in cli("projects").out
     assert not os.path.exists(root)

@@ -82,7 +82,7 @@ def rejoined(frames: list[TapFrame]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_bytes_in_any_pieces_are_lines_that_join_to_the_same_bytes(seed: int) -> None:
+def test_any_bytes_in_any_pieces_become_lines_that_join_to_the_same_bytes(seed: int) -> None:
     chance = random.Random(seed)
     letters = [b"\n", b"\r\n", b"\0", b"{}", b"\xff", b"long" * 5, "ü".encode(), b"\xe2\x80\xa8", b""]
     given = {side: b"".join(chance.choices(letters, k=chance.randrange(0, 80))) for side in "cae"}
@@ -101,7 +101,7 @@ def test_any_bytes_in_any_pieces_are_lines_that_join_to_the_same_bytes(seed: int
     assert all(len(frame.line) <= 7 for frame in frames)
 
 
-def test_what_finds_no_room_is_counted_and_said_where_it_is_missing() -> None:
+def test_bytes_without_room_are_counted_and_noted_where_they_are_missing() -> None:
     queue = Queue(lambda: 7, room=10)
     queue.put("a", b"12345\n")
     queue.put("a", b"too long")
@@ -127,7 +127,7 @@ def routed(router: Router, side: str, **message: Any) -> str:
     return router.route(side, json.dumps({"jsonrpc": "2.0", **message}).encode())
 
 
-def test_frames_go_to_their_sessions() -> None:
+def test_each_frame_goes_to_its_session() -> None:
     router = Router(None, ["node", "claude-agent-acp"])
     assert routed(router, "c", id=1, method="initialize", params={}) == ""
     assert router.route("e", b"starting up") == ""
@@ -165,14 +165,14 @@ def test_a_frame_in_pieces_stays_together_and_its_answer_finds_it() -> None:
     assert routed(router, "a", id=9, result={"stopReason": "end_turn"}) == "two"
 
 
-def test_an_update_before_the_answer_to_new_knows_the_folder() -> None:
+def test_an_update_before_the_answer_to_session_new_has_the_folder() -> None:
     router = Router(None, ["x"])
     routed(router, "c", id=2, method="session/new", params={"cwd": "/w"})
     assert routed(router, "a", method="session/update", params={"sessionId": "s"}) == "s"
     assert router.sessions["s"].cwd == "/w"
 
 
-def test_a_session_is_met_when_the_agent_says_so_and_not_before() -> None:
+def test_only_the_agent_confirms_a_session() -> None:
     router = Router(None, ["x"])
     routed(router, "c", id=1, method="session/load", params={"sessionId": "loaded", "cwd": "/l"})
     routed(router, "c", id=2, method="session/resume", params={"sessionId": "told", "cwd": "/t"})
@@ -196,7 +196,7 @@ def test_a_session_is_met_when_the_agent_says_so_and_not_before() -> None:
     assert (router.sessions["prompted"].loaded, router.prompted) == (False, {"prompted"})
 
 
-def test_lines_of_nobody_go_where_they_went_before_a_prompt_was_refused() -> None:
+def test_after_a_refused_prompt_unnamed_lines_go_to_the_session_before() -> None:
     router = Router(None, ["x"])
     routed(router, "c", id=1, method="session/new", params={"cwd": "/w"})
     routed(router, "a", id=1, result={"sessionId": "here"})
@@ -219,7 +219,7 @@ def load(number: int, session: str) -> tuple[str, dict[str, Any]]:
     return "c", {"id": number, "method": "session/load", "params": {"sessionId": session}}
 
 
-def test_every_frame_has_a_place_at_once_and_a_session_begins_with_what_waited_for_it() -> None:
+def test_every_frame_is_journaled_at_once_and_a_session_begins_with_its_waiting_frames() -> None:
     held = HeldFrames(Router(None, ["x"]))
     first, second, other, yes, no, later = frames(
         load(1, "here"),
@@ -236,13 +236,13 @@ def test_every_frame_has_a_place_at_once_and_a_session_begins_with_what_waited_f
     assert kept(held.jobs([no, later])) == [("", "gone", [5]), ("", "never", [6])]
 
 
-def test_what_is_met_as_soon_as_it_is_named_needs_no_other_place() -> None:
+def test_frames_of_a_session_that_is_confirmed_at_once_go_only_to_its_journal() -> None:
     held = HeldFrames(Router(None, ["x"]))
     [job] = held.jobs(frames(load(1, "here"), ("a", {"id": 1, "result": {}})))
     assert kept([job]) == [("here", "", [1, 2])] and job.noted == 0
 
 
-def test_what_was_refused_before_it_was_met_is_not_the_sessions() -> None:
+def test_frames_that_were_refused_before_the_session_was_confirmed_are_not_its_own() -> None:
     """However the frames come together."""
     said = frames(load(1, "s"), ("a", {"id": 1, "error": {"code": 1}}), load(2, "s"), ("a", {"id": 2, "result": {}}))
     assert kept(HeldFrames(Router(None, ["x"])).jobs(said)) == [("s", "", [3, 4]), ("", "s", [1, 2])]
@@ -251,7 +251,7 @@ def test_what_was_refused_before_it_was_met_is_not_the_sessions() -> None:
     assert one_by_one == [[("", "s", [1])], [("", "s", [2])], [("", "s", [3])], [("s", "", [3, 4])]]
 
 
-def test_what_is_remembered_for_the_agents_word_is_bounded() -> None:
+def test_the_memory_for_unconfirmed_sessions_is_bounded() -> None:
     held = HeldFrames(Router(None, ["x"]), most=200)
     long, yes = frames(load(1, "s" * 300), ("a", {"id": 1, "result": {}}))
     assert kept(held.jobs([long])) == [("", "s" * 300, [1])]
@@ -351,7 +351,7 @@ def test_a_slow_client_holds_up_the_agent_and_nothing_else(root: str) -> None:
     assert [json.loads(line)["params"]["n"] for line in lines] == list(range(50_000))
 
 
-def test_half_a_connection_goes_on(root: str) -> None:
+def test_a_connection_whose_client_has_closed_its_side_still_brings_answers(root: str) -> None:
     """The client has nothing more to say: the agent hears that, and still answers."""
     program = "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data[::-1])"
     with Tapped(root, sys.executable, "-c", program) as tapped:
@@ -359,14 +359,14 @@ def test_half_a_connection_goes_on(root: str) -> None:
     assert (out, code) == (b"cba", 0)
 
 
-def test_an_agent_that_closes_its_stdout_is_heard_to(root: str) -> None:
+def test_the_client_sees_that_the_agent_closed_its_stdout(root: str) -> None:
     program = "import os, time; os.write(1, b'bye'); os.close(1); time.sleep(30)"
     with Tapped(root, sys.executable, "-c", program) as tapped:
         assert tapped.stdout.read() == b"bye"
         assert tapped.process.poll() is None
 
 
-def test_an_agent_that_reads_no_more_breaks_the_clients_pipe(root: str) -> None:
+def test_the_client_gets_a_broken_pipe_when_the_agent_stops_reading(root: str) -> None:
     program = "import os, time; os.close(0); os.write(1, b'x'); time.sleep(30)"
     with Tapped(root, sys.executable, "-c", program) as tapped:
         assert tapped.stdout.read(1) == b"x"
@@ -377,7 +377,7 @@ def test_an_agent_that_reads_no_more_breaks_the_clients_pipe(root: str) -> None:
                 time.sleep(0.01)
 
 
-def test_switched_off_it_is_not_there(root: str) -> None:
+def test_a_tap_that_is_switched_off_becomes_the_agent(root: str) -> None:
     with Tapped(root, environment={"DREAMKEEP_OFF": "1"}) as tapped:
         session = tapped.greet()
         assert tapped.prompt(session, "say hello")["result"] == {"stopReason": "end_turn"}
@@ -386,7 +386,7 @@ def test_switched_off_it_is_not_there(root: str) -> None:
     assert not Path(root).exists()
 
 
-def test_a_file_off_in_the_keep_stops_the_copy(root: str) -> None:
+def test_the_file_off_in_the_keep_stops_the_copy(root: str) -> None:
     Path(root).mkdir()
     (Path(root) / "OFF").touch()
     with Tapped(root) as tapped:
@@ -399,7 +399,7 @@ def test_a_file_off_in_the_keep_stops_the_copy(root: str) -> None:
 
 
 @pytest.mark.parametrize(("order", "code"), [("exit 0", 0), ("exit 3", 3), ("die", 128 + 9)])
-def test_the_agents_exit_code_is_ours(root: str, order: str, code: int) -> None:
+def test_the_tap_exits_with_the_agents_exit_code(root: str, order: str, code: int) -> None:
     with Tapped(root) as tapped:
         session = tapped.greet()
         tapped.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": order}])
@@ -423,14 +423,14 @@ def test_signals_go_to_the_agent(root: str, number: signal.Signals) -> None:
         assert tapped.process.wait(20) == 42
 
 
-def test_a_command_that_is_not_there_is_told_as_a_shell_tells_it(root: str) -> None:
+def test_a_missing_command_gives_the_exit_code_of_a_shell(root: str) -> None:
     with Tapped(root, "/no/such/agent") as tapped:
         out, err, code = tapped.end()
     assert (out, code) == (b"", 127)
     assert b"/no/such/agent" in err
 
 
-def test_a_client_that_is_gone_ends_the_agent_and_its_last_words_are_kept(root: str) -> None:
+def test_when_the_client_is_gone_the_agent_ends_and_its_last_output_is_kept(root: str) -> None:
     program = "import sys\nfor line in sys.stdin: print('{\"heard\":1}', flush=True)\nprint('{\"over\":1}', flush=True)"
     with Tapped(root, sys.executable, "-u", "-c", program) as tapped:
         tapped.stdin.write(b"hello\n")
@@ -443,7 +443,7 @@ def test_a_client_that_is_gone_ends_the_agent_and_its_last_words_are_kept(root: 
     assert exact(root)["a"] == b'{"heard":1}\n{"heard":1}\n{"over":1}\n'
 
 
-def test_children_that_hold_the_agents_pipes_do_not_hold_us(root: str) -> None:
+def test_children_that_keep_the_agents_pipes_open_do_not_keep_the_tap_running(root: str) -> None:
     with Tapped(root) as tapped:
         session = tapped.greet()
         tapped.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "say half; children"}])
@@ -452,7 +452,7 @@ def test_children_that_hold_the_agents_pipes_do_not_hold_us(root: str) -> None:
     assert len(bodies_of(root, f"acp:{session}", Kind.TAP_CLOSED)) == 1
 
 
-def test_everything_that_waited_behind_the_agents_death_is_kept(root: str) -> None:
+def test_output_that_waits_when_the_agent_dies_is_kept(root: str) -> None:
     """S23: stderr is drained first, then the death is journaled."""
     lines = "".join(f"line {n}\n" for n in range(2000))
     program = f"import os; os.write(2, {lines!r}.encode()); os.write(1, b'out\\n' * 1000); os.kill(os.getpid(), 9)"
@@ -488,7 +488,7 @@ def test_a_session_is_opened_with_its_folder_and_its_owner(root: str) -> None:
     ]
 
 
-def test_two_sessions_of_one_connection_have_two_journals_and_both_hear_of_the_end(root: str) -> None:
+def test_two_sessions_of_one_connection_have_two_journals_and_both_record_the_end(root: str) -> None:
     with Tapped(root) as tapped:
         one, two = tapped.greet(), str(tapped.ask("session/new", cwd="/b", mcpServers=[])["result"]["sessionId"])
         for session, order in [(one, "say first; log err one"), (two, "say second; log err two")]:
@@ -515,7 +515,7 @@ def test_partial_answers_of_a_killed_agent_are_kept_and_marked(root: str) -> Non
     ]
 
 
-def test_a_session_id_that_can_be_no_name_is_kept_in_the_keeps_own_journal(root: str) -> None:
+def test_frames_with_an_invalid_session_id_are_kept_in_the_keeps_own_journal(root: str) -> None:
     line = json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "x" * 600}}).encode()
     with Tapped(root, *AGENT, "echo") as tapped:
         tapped.stdin.write(line + b"\n")
@@ -529,7 +529,7 @@ REFUSES = (
 )
 
 
-def test_what_the_agent_refused_is_all_kept_and_begins_no_session(root: str) -> None:
+def test_refused_frames_are_kept_and_open_no_session(root: str) -> None:
     with Tapped(root, sys.executable, "-c", REFUSES) as tapped:
         tapped.ask("session/load", sessionId="gone", cwd="/w", mcpServers=[])
         tapped.prompt("gone too", "say hello")
@@ -539,7 +539,7 @@ def test_what_the_agent_refused_is_all_kept_and_begins_no_session(root: str) -> 
     assert b"say hello" in exact(root)["c"]
 
 
-def test_of_a_deleted_session_nothing_is_kept_that_the_agent_refused(root: str) -> None:
+def test_refused_frames_of_a_deleted_session_are_not_kept(root: str) -> None:
     with Keep.open(root) as keep:
         keep.session("gone", agent="acp").record("old", ("assistant", "words"))
         keep.delete("acp:gone")
@@ -552,7 +552,7 @@ def test_of_a_deleted_session_nothing_is_kept_that_the_agent_refused(root: str) 
 # -- disks that stall, fail and refuse
 
 
-def test_a_stalled_disk_holds_up_no_byte(root: str) -> None:
+def test_a_stalled_disk_delays_no_byte(root: str) -> None:
     """500 round trips are over while the journal still waits for its first few frames."""
     with Tapped(root, stall=4) as tapped:
         session = tapped.greet()
@@ -562,7 +562,7 @@ def test_a_stalled_disk_holds_up_no_byte(root: str) -> None:
         tapped.process.kill()
 
 
-def test_beyond_its_room_copies_are_dropped_and_counted_and_the_bytes_still_pass(root: str) -> None:
+def test_without_room_copies_are_dropped_and_counted_and_the_bytes_still_pass(root: str) -> None:
     with Tapped(root, *AGENT, "burst", "50000", stall=0.3, room=200_000) as tapped:
         out, err, code = tapped.end()
     assert (out.count(b"\n"), err, code) == (50_000, b"", 0)
@@ -573,7 +573,7 @@ def test_beyond_its_room_copies_are_dropped_and_counted_and_the_bytes_still_pass
     assert end[0]["lost_bytes"] == {"a": lost}
 
 
-def test_a_keep_that_can_not_be_written_is_told_once_and_disturbs_nobody(root: str) -> None:
+def test_an_unwritable_keep_is_reported_once_and_does_not_disturb_the_agent(root: str) -> None:
     Path(root).write_text("not a folder")
     with Tapped(root) as tapped:
         session = tapped.greet()
@@ -584,7 +584,7 @@ def test_a_keep_that_can_not_be_written_is_told_once_and_disturbs_nobody(root: s
     assert err.count(b"dreamkeep tap:") == 1
 
 
-def test_what_could_not_be_written_for_a_while_is_written_when_it_works_again(root: str) -> None:
+def test_frames_that_could_not_be_written_are_written_when_the_disk_works_again(root: str) -> None:
     Path(root).write_text("in the way")
     with Tapped(root) as tapped:
         session = tapped.greet()
@@ -757,7 +757,7 @@ def written(said: list[tuple[str, Any]]) -> list[dict[str, Any]]:
 
 
 @folds_history
-def test_a_session_that_is_loaded_again_and_again_has_each_message_once(root: str, tmp_path: Path) -> None:
+def test_a_session_that_is_loaded_several_times_has_each_message_once(root: str, tmp_path: Path) -> None:
     """S19: whenever the agent answers; and a prompt with the words of an old one is a new one. T3."""
     new = [made.ask(2, "session/new", cwd="/w"), made.answer(2, sessionId="s")]
     again = [made.prompt(3, "continue"), made.chunk("Yes."), made.answer(3, stopReason="end_turn")]
@@ -777,7 +777,7 @@ def test_a_session_that_is_loaded_again_and_again_has_each_message_once(root: st
     assert [s["end_reason"] for s in shown["segments"]] == ["load", "load", "load", None]
 
 
-def test_a_session_that_was_made_elsewhere_is_whole_when_it_is_loaded(root: str, tmp_path: Path) -> None:
+def test_a_session_from_another_client_is_complete_when_it_is_loaded(root: str, tmp_path: Path) -> None:
     again = [made.prompt(3, "continue"), made.chunk("Yes."), made.answer(3, stopReason="end_turn")]
     converse(root, written([made.LOAD, *made.REPLAY, made.answer(2), *again]), tmp_path / "loaded")
     with Keep.open(root) as keep:

@@ -105,7 +105,7 @@ def wait_until(true: Callable[[], bool], wait_s: float = 15) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_reaches_the_agent_once_whoever_it_was_sent_to(
+def test_a_signal_to_the_tap_or_to_its_group_reaches_the_agent_once(
     tapped: Callable[[list[str]], Tapped], number: signal.Signals
 ) -> None:
     one = tapped(counting())
@@ -121,7 +121,7 @@ def test_a_signal_reaches_the_agent_once_whoever_it_was_sent_to(
     assert one.seen(4) == [number] * 4
 
 
-def test_different_signals_at_the_same_moment_are_all_there(tapped: Callable[[list[str]], Tapped]) -> None:
+def test_different_signals_at_the_same_moment_all_reach_the_agent(tapped: Callable[[list[str]], Tapped]) -> None:
     one = tapped(counting())
     os.kill(one.process.pid, signal.SIGHUP)
     os.killpg(one.process.pid, signal.SIGTERM)
@@ -130,7 +130,7 @@ def test_different_signals_at_the_same_moment_are_all_there(tapped: Callable[[li
 
 
 @pytest.mark.parametrize("leave", ["os.setpgid(0, 0)", "os.setsid()"])
-def test_an_agent_that_left_the_group_gets_its_signals_all_the_same(tapped: Callable[[list[str]], Tapped], leave: str) -> None:
+def test_an_agent_that_left_the_group_still_gets_its_signals(tapped: Callable[[list[str]], Tapped], leave: str) -> None:
     """Started by its client it would lead its group, and could not leave it."""
     one = tapped(counting(leave))
     os.killpg(one.process.pid, signal.SIGTERM)
@@ -158,7 +158,7 @@ os.waitpid(job.pid, 0)
 """
 
 
-def test_what_is_typed_at_a_terminal_reaches_the_agent_once_and_stops_and_continues_all(tmp_path: Path) -> None:
+def test_signals_of_a_terminal_reach_the_agent_once_and_stop_and_continue_all(tmp_path: Path) -> None:
     """Ctrl-C, Ctrl-Z and `fg`."""
     (inside, to_agent), (from_agent, outside) = os.pipe(), os.pipe()
     words = [sys.executable, "-m", "dreamkeep", "--keep", str(tmp_path / "keep"), "tap", "--", *counting()]
@@ -191,7 +191,7 @@ def test_what_is_typed_at_a_terminal_reaches_the_agent_once_and_stops_and_contin
 # -- who is left
 
 
-def test_a_killed_group_leaves_nobody_behind(tapped: Callable[[list[str]], Tapped]) -> None:
+def test_killing_the_group_leaves_no_process_behind(tapped: Callable[[list[str]], Tapped]) -> None:
     one = tapped(["sh", "-c", "echo $$; exec sleep 60"])
     processes = [one.process.pid, *family(one.process.pid)]
     assert len(processes) == 3
@@ -200,7 +200,7 @@ def test_a_killed_group_leaves_nobody_behind(tapped: Callable[[list[str]], Tappe
     wait_until(lambda: not any(map(running, processes)))
 
 
-def test_a_tap_that_is_killed_takes_its_agent_and_its_guard_with_it(tapped: Callable[[list[str]], Tapped]) -> None:
+def test_a_killed_tap_ends_its_agent_and_its_guard(tapped: Callable[[list[str]], Tapped]) -> None:
     one = tapped(["sh", "-c", "echo $$; exec sleep 60"])
     processes = family(one.process.pid)
     one.process.kill()
@@ -208,7 +208,7 @@ def test_a_tap_that_is_killed_takes_its_agent_and_its_guard_with_it(tapped: Call
     wait_until(lambda: not any(map(running, processes)))
 
 
-def test_a_guard_goes_when_its_agent_does(tapped: Callable[[list[str]], Tapped]) -> None:
+def test_a_guard_ends_with_its_agent(tapped: Callable[[list[str]], Tapped]) -> None:
     one = tapped(counting())
     processes = family(one.process.pid)
     one.stdin.close()
@@ -218,7 +218,7 @@ def test_a_guard_goes_when_its_agent_does(tapped: Callable[[list[str]], Tapped])
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-def test_an_agent_that_does_not_listen_is_ended_all_the_same(by_number: bool) -> None:
+def test_an_agent_that_ignores_sigterm_is_killed(by_number: bool) -> None:
     """With a handle of it, and as on macOS, where there is none."""
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as agent:

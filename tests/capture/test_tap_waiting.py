@@ -111,7 +111,7 @@ def check(host: Host, promised: Sequence[TapFrame]) -> list[Kept]:
     return of_here
 
 
-def test_what_waited_comes_to_its_session_once_in_order_and_as_it_was_received() -> None:
+def test_waiting_frames_reach_their_session_once_in_order_and_unchanged() -> None:
     host = FragileHost()
     tap = copier(host)
     for n, batch in enumerate(BATCHES):
@@ -178,7 +178,7 @@ def words(host: FragileHost) -> bytes:
     return b"".join(all_below(ROOT))
 
 
-def test_of_a_session_in_an_excluded_folder_nothing_is_kept_while_it_waits() -> None:
+def test_waiting_frames_of_an_excluded_folder_are_not_kept() -> None:
     host = FragileHost()
     tap = copier(host, excluded=lambda cwd, project: cwd == "/secret")
     tap.keep(said(ask(1, "session/load", "s", cwd="/secret")))
@@ -188,7 +188,7 @@ def test_of_a_session_in_an_excluded_folder_nothing_is_kept_while_it_waits() -> 
 
 
 @pytest.mark.parametrize("introduced", [False, True])
-def test_of_a_deleted_session_nothing_is_kept_while_it_waits(introduced: bool) -> None:
+def test_waiting_frames_of_a_deleted_session_are_not_kept(introduced: bool) -> None:
     """Whoever the agent turns out to be: clients may speak before it has said its name."""
     host = FragileHost()
     tap = copier(host)
@@ -202,7 +202,7 @@ def test_of_a_deleted_session_nothing_is_kept_while_it_waits(introduced: bool) -
 
 
 @pytest.mark.parametrize("introduction", [{"agentInfo": {"name": "gemini-cli"}}, {}])
-def test_another_agents_session_of_the_same_name_as_a_deleted_one_is_kept(introduction: dict[str, Any]) -> None:
+def test_a_session_of_another_agent_with_the_id_of_a_deleted_session_is_kept(introduction: dict[str, Any]) -> None:
     """An agent that does not say its name when it is asked is who its command says."""
     host = FragileHost()
     tap = copier(host)
@@ -213,7 +213,7 @@ def test_another_agents_session_of_the_same_name_as_a_deleted_one_is_kept(introd
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_deletion_between_a_taps_look_and_its_append_leaves_none_of_its_words(listed: bool) -> None:
+def test_a_deletion_between_a_taps_check_and_its_append_leaves_none_of_its_words(listed: bool) -> None:
     """Neither of what waits for the session, nor of a list in which its title stands."""
     host = FragileHost()
     tap = copier(host)
@@ -234,7 +234,7 @@ def test_a_deletion_between_a_taps_look_and_its_append_leaves_none_of_its_words(
     assert b"hush" not in words(host) and b"pears" in words(host)
 
 
-def test_frames_of_a_session_that_can_have_no_name_are_in_the_keeps_own_journal_once() -> None:
+def test_frames_with_an_invalid_session_id_are_in_the_keeps_own_journal_once() -> None:
     host = FragileHost()
     tap = copier(host)
     for name in ("x" * 600, "\ud800"):
@@ -244,7 +244,7 @@ def test_frames_of_a_session_that_can_have_no_name_are_in_the_keeps_own_journal_
 
 
 @pytest.mark.parametrize("met", [False, True])
-def test_deleting_a_session_takes_what_waited_for_it_and_leaves_what_waits_for_others(tmp_path: Path, met: bool) -> None:
+def test_deleting_a_session_removes_its_waiting_frames_and_no_others(tmp_path: Path, met: bool) -> None:
     """K7: also where the agent never spoke of it to this tap; long frames lie in pieces."""
     root = str(tmp_path / "k")
     with Keep.open(root) as keep:
@@ -272,7 +272,7 @@ for line in sys.stdin:
 """
 
 
-def test_no_word_of_a_deleted_session_stays_in_a_list_that_another_connection_asked_for(tmp_path: Path) -> None:
+def test_no_title_of_a_deleted_session_stays_in_a_list_of_another_connection(tmp_path: Path) -> None:
     """K7: neither in what was heard before, nor in what is heard after; and the other lines of that connection stay."""
     root = str(tmp_path / "k")
 
@@ -310,7 +310,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_tap_that_is_killed_before_the_agents_first_word_has_kept_what_was_asked(tmp_path: Path) -> None:
+def test_a_tap_that_is_killed_before_the_agents_first_answer_has_kept_the_request(tmp_path: Path) -> None:
     root = str(tmp_path / "k")
     with Tapped(root, sys.executable, "-c", SILENT) as tapped:
         tapped.send("initialize", protocolVersion=1)
@@ -351,10 +351,10 @@ def kill_between(base: Path, times: int) -> None:
             assert [one.side for one in found] in (["c", "a"], [])  # its request, and the answer that it waited for
 
 
-def test_killing_the_tap_between_asking_and_meeting_loses_no_journaled_frame(tmp_path: Path) -> None:
+def test_killing_the_tap_before_a_session_is_confirmed_loses_no_journaled_frame(tmp_path: Path) -> None:
     kill_between(tmp_path, 2)
 
 
 @pytest.mark.slow
-def test_killing_the_tap_again_and_again_between_asking_and_meeting_loses_no_journaled_frame(tmp_path: Path) -> None:
+def test_killing_the_tap_many_times_before_a_session_is_confirmed_loses_no_frame(tmp_path: Path) -> None:
     kill_between(tmp_path, 30)

@@ -158,7 +158,7 @@ _LONG = ("claude", "hermes", "opencode")
 @pytest.mark.parametrize(
     "agent", [pytest.param(agent, marks=pytest.mark.slow) if agent in _LONG else agent for agent in sorted(AGENTS)]
 )
-def test_a_read_error_costs_the_source_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
+def test_a_read_error_affects_only_the_unreadable_source(agent: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     with Keep.open(tmp_path / "untouched") as keep:
@@ -182,7 +182,7 @@ def test_a_read_error_costs_the_source_it_meets_and_no_other(agent: str, tmp_pat
     assert n > 10
 
 
-def test_a_transcript_that_links_to_a_process_s_memory_stops_no_other(tmp_path: Path) -> None:
+def test_a_transcript_that_links_to_a_processs_memory_does_not_stop_the_others(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1), "first")
     file.with_name("bad.jsonl").symlink_to("/proc/self/mem")
     home_with(tmp_path, record(2), "second")
@@ -193,7 +193,7 @@ def test_a_transcript_that_links_to_a_process_s_memory_stops_no_other(tmp_path: 
     assert "/mem`, which is not a file on a disk, so it is not followed" in (found["bad.jsonl"].problem or "")
 
 
-def test_a_vanished_source_whose_journal_can_t_be_written_hides_no_other(tmp_path: Path) -> None:
+def test_a_vanished_source_with_an_unwritable_journal_does_not_stop_the_others(tmp_path: Path) -> None:
     home, first = home_with(tmp_path, record(1), "first")
     _, second = home_with(tmp_path, record(2), "second")
     with Keep.open(tmp_path / "keep") as keep:
@@ -208,7 +208,7 @@ def test_a_vanished_source_whose_journal_can_t_be_written_hides_no_other(tmp_pat
     assert states == {str(first): "failed", str(second): "vanished"}
 
 
-def test_a_path_that_can_t_be_read_keeps_no_other_from_being_captured(tmp_path: Path) -> None:
+def test_an_unreadable_path_does_not_stop_the_capture_of_others(tmp_path: Path) -> None:
     _, first = home_with(tmp_path, record(1), "first")
     _, second = home_with(tmp_path, record(2), "second")
     for n in count(1):
@@ -223,7 +223,7 @@ def test_a_path_that_can_t_be_read_keeps_no_other_from_being_captured(tmp_path: 
     assert n > 5
 
 
-def test_a_watcher_goes_on_when_a_place_can_t_be_looked_at(tmp_path: Path) -> None:
+def test_a_watcher_continues_when_a_place_cannot_be_read(tmp_path: Path) -> None:
     home_with(tmp_path, record(1), "first")
 
     class Lost(RealHost):
@@ -287,7 +287,7 @@ class Owned(RealHost):
         return found and found._replace(owner=BERT if theirs else ANNA)
 
 
-def test_each_link_that_is_not_followed_is_told_once_and_the_others_are(tmp_path: Path) -> None:
+def test_links_that_are_not_followed_are_reported_once_and_the_others_are_followed(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1), "plain")
     elsewhere, theirs = tmp_path / "elsewhere", tmp_path / "theirs"
     for folder in (elsewhere, theirs):
@@ -324,7 +324,7 @@ def test_each_link_that_is_not_followed_is_told_once_and_the_others_are(tmp_path
     listener.close()
 
 
-def test_a_watcher_tells_once_what_it_can_t_read(tmp_path: Path) -> None:
+def test_a_watcher_reports_an_unreadable_source_once(tmp_path: Path) -> None:
     home, file = home_with(tmp_path, record(1), "plain")
     file.with_name("bad.jsonl").symlink_to("/proc/self/mem")
     file.parent.with_name("no-project").symlink_to("/proc/self")
@@ -343,7 +343,7 @@ def test_a_watcher_tells_once_what_it_can_t_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "hermes", "hermes-webui"])
-def test_a_read_error_costs_an_audit_the_thing_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
+def test_a_read_error_affects_only_one_source_of_an_audit(agent: str, tmp_path: Path) -> None:
     """The transcripts are changed before: so all of them have to be read, and each has a fault of its own."""
     home = tmp_path / "home"
     import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
@@ -368,9 +368,7 @@ def faults(keep: Keep, home: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_read_error_costs_doctor_and_init_the_agent_it_meets_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_error_affects_only_one_agent_of_doctor_and_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     for folder in (".claude", ".codex", ".gemini", ".qwen", ".hermes"):
@@ -389,9 +387,7 @@ def test_a_read_error_costs_doctor_and_init_the_agent_it_meets_and_no_other(
 
 
 @pytest.mark.parametrize("settings", [b'{"a":' * 100_000, b"[" * 100_000, b"\xff\xfe", b"{" + b'"a":1,' * 100_000, b"\0" * 5000])
-def test_settings_that_nobody_can_read_cost_their_agent_alone(
-    settings: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_settings_affect_only_their_agent(settings: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     for folder in (".claude", ".gemini"):
@@ -404,7 +400,7 @@ def test_settings_that_nobody_can_read_cost_their_agent_alone(
     assert (home / ".claude" / "settings.json").read_bytes() == settings
 
 
-def test_a_folder_of_pages_that_can_t_be_read_hides_no_page_of_another(tmp_path: Path) -> None:
+def test_an_unreadable_folder_of_pages_hides_no_page_of_another_folder(tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
         (tmp_path / "pages" / name).mkdir(parents=True)
         (tmp_path / "pages" / name / "MEMORY.md").write_text("mine")
@@ -414,7 +410,7 @@ def test_a_folder_of_pages_that_can_t_be_read_hides_no_page_of_another(tmp_path:
     assert found == [str(tmp_path / "pages" / name / "MEMORY.md") for name in ("first", "third")]
 
 
-def test_a_mark_that_can_t_be_read_keeps_no_session_from_being_given_back_to_gemini(tmp_path: Path) -> None:
+def test_an_unreadable_marker_does_not_stop_a_restore_for_gemini(tmp_path: Path) -> None:
     for name, owner in (("bread", "/work/bread"), ("shop", "/work/shop"), ("torn", "/work/torn")):
         (tmp_path / name).mkdir()
         (tmp_path / name / ".project_root").write_text(owner)
@@ -426,7 +422,7 @@ def test_a_mark_that_can_t_be_read_keeps_no_session_from_being_given_back_to_gem
     )
 
 
-def test_an_interrupted_deletion_that_can_t_be_read_keeps_no_other_session_deleted(tmp_path: Path) -> None:
+def test_an_unreadable_interrupted_deletion_does_not_hide_other_sessions(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "keep") as keep:
         keep.session("chat").record("hello")
         keep.delete("chat")
@@ -449,7 +445,7 @@ class Stale(RealHost):
 @pytest.mark.parametrize(
     ("stale", "told"), [({"first.jsonl"}, "first.jsonl"), ({"first.jsonl", "second.jsonl", "third.jsonl"}, "-home-dev-shop")]
 )
-def test_files_that_nobody_can_look_at_are_told_one_by_one_or_as_their_folder(stale: set[str], told: str, tmp_path: Path) -> None:
+def test_unreadable_files_are_reported_one_by_one_or_as_their_folder(stale: set[str], told: str, tmp_path: Path) -> None:
     for n, name in enumerate(("first", "second", "third"), 1):
         home, _ = home_with(tmp_path, record(n), name)
     with Keep.open(tmp_path / "keep", host=Stale(stale)) as keep:
