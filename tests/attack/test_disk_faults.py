@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
+from tests.helpers.append_script import AppendScript
 from tests.helpers.faults import LOSSES, FragileHost
-from tests.journal.test_powercut import Script
-from tests.real.test_full_disk import _tmpfs, fill
+from tests.helpers.small_disk import fill, mount_tmpfs
 
 from .conftest import Count, Rounds
 from .world import World
@@ -31,7 +31,7 @@ COMMANDS: list[list[str]] = [
 def test_faults_of_the_disk_lose_nothing_that_was_promised(chance: random.Random, count: Count, rounds: Rounds) -> None:
     faults = refused = promised = 0
     for _ in rounds(20):
-        host, script = FragileHost(seed=chance.randrange(1 << 30)), Script()
+        host, script = FragileHost(seed=chance.randrange(1 << 30)), AppendScript()
         for _ in range(chance.randint(1, 5)):
             before = len(script.tried) - len(script.acked)
             at = chance.randint(1, 40)
@@ -50,7 +50,7 @@ def test_faults_of_the_disk_lose_nothing_that_was_promised(chance: random.Random
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[str]:
-    yield from _tmpfs(tmp_path, "size=12m")
+    yield from mount_tmpfs(tmp_path, "size=12m")
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.real.test_kill import kill_in_a_loop
+from tests.helpers.killed_writers import kill_in_a_loop
 
 from .conftest import Count, Rounds
 from .world import World

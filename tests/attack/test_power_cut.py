@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from tests.helpers.append_script import AppendScript
 from tests.helpers.claude_home import capture_transcript, captured_lines, record, write_transcript
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
-from tests.journal.test_powercut import Script
 
 from .conftest import Count, Rounds
 
@@ -17,7 +17,7 @@ from .conftest import Count, Rounds
 def test_power_cuts_lose_nothing_that_was_promised(chance: random.Random, count: Count, rounds: Rounds) -> None:
     cuts = promised = 0
     for _ in rounds(20):
-        host, script = FragileHost(seed=chance.randrange(1 << 30)), Script()
+        host, script = FragileHost(seed=chance.randrange(1 << 30)), AppendScript()
         for _ in range(chance.randint(1, 4)):
             host.plan(chance.randint(1, 90), "cut")
             try:

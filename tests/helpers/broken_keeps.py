@@ -469,3 +469,22 @@ def own(world: World, turns: int = 4) -> Path:
             session.record(f"question {n}", ("assistant", f"answer {n}"))
         keep.sessions()
     return world.part("python:own")
+
+
+def fire_hook(world: World, prompt: str) -> None:
+    """A prompt that stands in no file."""
+    folder = Path(world.root, "spool")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    call = folder / f"{time.time_ns():020d}-1-{'0' * 16}~claude~UserPromptSubmit.hook"
+    said = {"session_id": world.session.partition(":")[2], "hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    call.write_text(json.dumps({**said, "cwd": str(world.home / "p"), "transcript_path": str(world.transcript)}))
+    call.chmod(0o600)
+    with Keep.open(world.root) as keep:
+        keep.drain()
+
+
+def cut_last_frames(part: Path) -> bytes:
+    """Its last two frames are gone; what it was before."""
+    before = part.read_bytes()
+    part.write_bytes(b"".join(before.splitlines(keepends=True)[:-2]))
+    return before

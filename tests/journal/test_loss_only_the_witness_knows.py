@@ -24,9 +24,8 @@ from dreamkeep.journal import witness
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery.repair import undo as undoing
-from tests.helpers.broken_keeps import HOST, World, missing_part, own, shortened, turn
+from tests.helpers.broken_keeps import HOST, World, cut_last_frames, fire_hook, missing_part, own, shortened, turn
 from tests.helpers.faults import Dying, PowerCut
-from tests.recovery.test_recapture import hook
 
 
 @pytest.fixture
@@ -53,13 +52,6 @@ def test_a_last_frame_that_was_damaged_and_lost_its_end_is_missed_after_a_questi
     assert found.keys() == {"journal_missing_part", "journal_tail"}
     ask(world)
     assert {fault["class"]: fault["id"] for fault in world.audit()["faults"]} == found
-
-
-def cut(part: Path) -> bytes:
-    """Its last two frames are gone; what it was before."""
-    before = part.read_bytes()
-    part.write_bytes(b"".join(before.splitlines(keepends=True)[:-2]))
-    return before
 
 
 def ask(world: World) -> None:
@@ -138,7 +130,7 @@ def told(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("how", ASKED)
 def test_what_a_journal_lost_is_told_until_it_is_accepted_also_when_something_was_asked_since(world: World, how: str) -> None:
-    cut(own(world))
+    cut_last_frames(own(world))
     [lost] = told(world)
     ASKED[how](world)
     [still] = told(world)
@@ -181,7 +173,7 @@ def test_the_end_of_the_keeps_own_journal_stays_told(world: World) -> None:
     with Keep.open(world.root) as keep:
         keep.note_add("prices are integers")
         keep.notes()
-    cut(Path(world.root, KEEP, "000001.jsonl"))
+    cut_last_frames(Path(world.root, KEEP, "000001.jsonl"))
     [lost] = told(world)
     ask(world)
     with Keep.open(world.root) as keep:
@@ -195,7 +187,7 @@ def test_the_end_of_the_keeps_own_journal_stays_told(world: World) -> None:
 def test_what_came_back_is_not_told_any_more(world: World, asked: bool) -> None:
     """A backup that was put in its place, for instance."""
     part = own(world)
-    before = cut(part)
+    before = cut_last_frames(part)
     ask(world)
     part.write_bytes(before)
     if asked:
@@ -246,7 +238,7 @@ def test_lines_are_taken_again_and_where_hooks_spoke_the_loss_stays_told(world: 
     """What capture remembers brings the lines back; whether a hook's words were lost with them, only the user may know."""
     world.captured(3, 3)
     if hooked:
-        hook(world, "told by a hook")
+        fire_hook(world, "told by a hook")
     world.grow(6, 3)
     world.ingest()
     said = world.messages()
@@ -267,7 +259,7 @@ def test_a_snapshot_brings_back_what_was_lost_also_when_something_was_asked_sinc
     part = own(world)
     with Keep.open(world.root) as keep:
         keep.export(tmp_path / "whole")
-    cut(part)
+    cut_last_frames(part)
     ask(world)
     assert len(told(world)) == 1
     with Keep.open(world.root) as keep:
@@ -284,7 +276,7 @@ def test_nothing_is_missed_of_a_session_that_was_deleted(world: World, gone: boo
     part = own(world)
     with Keep.open(world.root) as keep:
         keep.session("stays").record("another one")
-    cut(part)
+    cut_last_frames(part)
     if gone:
         shutil.rmtree(part.parent)
     ask(world)
@@ -308,7 +300,7 @@ def test_a_loss_after_a_deletion_was_lifted_outlives_another_deletion(world: Wor
         keep.session("other").record("to be deleted")
         keep.delete("python:own")
         keep.undelete("python:own")
-    cut(own(world))
+    cut_last_frames(own(world))
     ask(world)
     [lost] = told(world)
     with Keep.open(world.root) as keep:

@@ -9,84 +9,20 @@ from itertools import count
 import pytest
 
 from dreamkeep.errors import NotDurable
-from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.journal import parts
-from dreamkeep.journal.open_state import read_head
 from dreamkeep.journal.reader import Reading
-from dreamkeep.journal.scan import read_events
-from dreamkeep.journal.writer import Writer
+from tests.helpers.append_script import FOLDER, AppendScript, event, ids_in, writer
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
 
-FOLDER = "/keep/journal/sessions/python/chat"
 
-
-def writer(host: FragileHost, part_size: int = 1500) -> Writer:
-    ids = Ids(host.now, host.random)
-    return Writer(host, FOLDER, journal="python:chat", aside="/keep/aside", new_id=ids.new, part_size=part_size)
-
-
-def event(host: FragileHost, n: int) -> Event:
-    return Event(f"e{n}", Kind.MESSAGE_ADDED, rfc3339(host.now()), {"n": n, "text": "x" * (n * 37 % 400)}, {"source": n})
-
-
-def ids_in(host: FragileHost) -> list[str]:
-    return [e.id for _, e in read_events(host, FOLDER)]
-
-
-class Script:
-    """Appends 1, 2, 3, … until told otherwise, opening the journal anew every few appends; knows what was acknowledged."""
-
-    def __init__(self) -> None:
-        self.tried: list[str] = []
-        self.acked: list[str] = []
-
-    def run(self, host: FragileHost, appends: int, *, go_on: bool = False) -> None:
-        w = writer(host)
-        for n in range(len(self.tried) + 1, len(self.tried) + 1 + appends):
-            if n % 4 == 0:
-                w.park()
-                w = writer(host)
-            self.tried.append(f"e{n}")
-            try:
-                w.append([event(host, n)])
-            except NotDurable:
-                if not go_on:
-                    raise
-            else:
-                self.acked.append(f"e{n}")
-
-    def check(self, host: FragileHost) -> None:
-        there = ids_in(host)
-        assert [i for i in there if i in self.acked] == self.acked, "an acknowledged event is missing, doubled or out of order"
-        assert set(there) <= set(self.tried), "something was invented"
-        assert len(set(there)) == len(there), "something counts twice"
-
-    def check_settled(self, host: FragileHost) -> None:
-        """After an append every part has its head, the end is clean, every hole is told of; and replaying all changes nothing."""
-        self.check(host)
-        reading = Reading(host, FOLDER)
-        seqs = [frame["seq"] for frame in reading]
-        assert reading.tail is None and all(fault.recorded for fault in reading.defects)
-        assert seqs == sorted(set(seqs))
-        for number in parts.numbers(host, FOLDER):
-            assert read_head(host, FOLDER, number), f"part {number} has no head"
-        there = ids_in(host)
-        w = writer(host)
-        for known in self.tried:
-            w.append([event(host, int(known[1:]))])
-        now = ids_in(host)
-        # What was tried but lost may come in again now, once; what was there may not.
-        assert len(set(now)) == len(now) and set(now) >= set(there)
-        newest = max(int(i[1:]) for i in there)
-        assert [i for i in now if int(i[1:]) <= newest] == there, "a cursor was forgotten or ran ahead"
-
-
-def cuts(script: Callable[[FragileHost], Script], losses: tuple[str, ...] = LOSSES) -> Iterator[tuple[Script, FragileHost, str]]:
+def cuts(
+    script: Callable[[FragileHost], AppendScript], losses: tuple[str, ...] = LOSSES
+) -> Iterator[tuple[AppendScript, FragileHost, str]]:
     """Every (n, loss): the script with the power cut before its nth operation, and the disk that is left."""
     for n in count(1):
         for loss in losses:
             host = FragileHost(at=n, seed=n)
-            done = Script()
+            done = AppendScript()
             try:
                 done.run(host, 14)
             except PowerCut:
@@ -98,7 +34,7 @@ def cuts(script: Callable[[FragileHost], Script], losses: tuple[str, ...] = LOSS
 def test_power_cut_at_every_step_keeps_what_was_promised() -> None:
     """W12 T1 T5: every append that returned is there, nothing is invented, the next append works."""
     tried = 0
-    for script, disk, _ in cuts(Script):  # type: ignore[arg-type]
+    for script, disk, _ in cuts(AppendScript):  # type: ignore[arg-type]
         script.check(disk)
         script.run(disk, 3)
         assert script.acked[-3:] == script.tried[-3:]
@@ -110,12 +46,12 @@ def test_power_cut_at_every_step_keeps_what_was_promised() -> None:
 @pytest.mark.slow
 def test_a_second_power_cut_during_recovery_is_recovered_from() -> None:
     """T5: for every cut, a cut at every operation of the recovery that follows."""
-    for script, disk, _ in cuts(Script, ("zeroed", "garbage", "mixed")):  # type: ignore[arg-type]
+    for script, disk, _ in cuts(AppendScript, ("zeroed", "garbage", "mixed")):  # type: ignore[arg-type]
         acked, tried = list(script.acked), list(script.tried)
         for m in count(1):
             again = disk.reboot("kept")
             again.plan(m, "cut")
-            second = Script()
+            second = AppendScript()
             second.acked, second.tried = list(acked), list(tried)
             try:
                 second.run(again, 2)
@@ -135,7 +71,7 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
     raised = 0
     for n in count(1):
         host = FragileHost()
-        script = Script()
+        script = AppendScript()
         script.run(host, 3)
         host.plan(n, how, error)
         before = len(script.acked)
@@ -148,7 +84,7 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
         for loss in LOSSES:
             disk = host.reboot(loss, seed=n)
             script.check(disk)
-            again = Script()
+            again = AppendScript()
             again.tried, again.acked = list(script.tried), list(script.acked)
             again.run(disk, 1)
             again.check_settled(disk)
@@ -160,7 +96,7 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
 def test_what_is_promised_after_a_failure_in_a_new_keep_survives_a_power_cut(how: str) -> None:
     """The failed operation may be the sync of any folder above the journal: the next append must make its name durable."""
     for n in count(1):
-        host, script = FragileHost(), Script()
+        host, script = FragileHost(), AppendScript()
         host.plan(n, how)
         script.run(host, 4, go_on=True)
         if host.calls < n:
@@ -176,7 +112,7 @@ def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
     for later in range(1, 9):
         for n in range(1, 40):
             host = FragileHost()
-            script = Script()
+            script = AppendScript()
             script.run(host, 3)
             host.plan(n, "bad_sync", cut_after=later)
             try:

@@ -26,12 +26,11 @@ from dreamkeep.journal.witness import Sighting
 from dreamkeep.journal.writers import JournalWriters
 from dreamkeep.recovery.audit.audit import audit
 from tests.helpers import broken_keeps
+from tests.helpers.broken_keeps import cut_last_frames, fire_hook
 from tests.helpers.faults import LOSSES, FragileHost, cut_at_every_step
-from tests.journal.test_loss_only_the_witness_knows import cut
 from tests.paths import TESTS
 from tests.recovery.test_audit import JOURNAL, MeddlingHost, World, last
 from tests.recovery.test_audit import world as world  # noqa: PLC0414  a fixture
-from tests.recovery.test_recapture import hook
 
 HOST = RealHost()
 DATA = TESTS / "data"
@@ -51,7 +50,7 @@ def told(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cut_off(folder: str) -> None:
-    cut(Path(folder, parts.name(last(folder))))
+    cut_last_frames(Path(folder, parts.name(last(folder))))
 
 
 def without_last_part(folder: str) -> None:
@@ -100,7 +99,7 @@ def test_whatever_is_wrong_with_a_journal_is_told_without_an_index_as_with_one(w
 
 def _hooked(world: broken_keeps.World) -> None:
     world.captured(3, 3)
-    hook(world, "told by a hook")
+    fire_hook(world, "told by a hook")
     world.grow(6, 3)
     world.ingest()
     lines = world.part().read_bytes().splitlines(keepends=True)
@@ -128,7 +127,7 @@ def test_what_a_journal_lost_is_told_where_nobody_ever_asked_anything(root: str,
         keep.session("own").record("one", ("assistant", "two"))
         if indexed:
             keep.sessions()
-    cut(Path(root, folder_of("python:own"), parts.name(1)))
+    cut_last_frames(Path(root, folder_of("python:own"), parts.name(1)))
     with Keep.open(root) as keep:
         [lost] = keep.audit(home=tmp_path)["faults"]
     assert (lost["class"], lost["session"]) == ("journal_missing_part", "python:own")
@@ -165,7 +164,7 @@ def test_what_an_index_before_the_witness_knew_is_not_forgotten(root: str, tmp_p
     db.close()
     for name in (witness.FILE, witness.LOCK):
         os.remove(f"{root}/{name}")
-    cut(Path(root, folder_of("python:own"), parts.name(1)))
+    cut_last_frames(Path(root, folder_of("python:own"), parts.name(1)))
     with Keep.open(root) as keep:
         keep.session("other").record("written before anybody asked")
     with Keep.open(root) as keep:
@@ -213,7 +212,7 @@ def test_of_a_deleted_session_no_word_stays_and_nothing_is_missed(root: str, tmp
         keep.session("secret-name").record("one", ("assistant", "two"))
         keep.session("stays").record("three")
         keep.sessions()
-    cut(Path(root, folder_of("python:secret-name"), parts.name(1)))
+    cut_last_frames(Path(root, folder_of("python:secret-name"), parts.name(1)))
     shutil.copy(Path(root, witness.FILE), Path(root, f"{witness.FILE}.0123456789abcdef.tmp"))
     with Keep.open(root) as keep:
         keep.session("secret-name").record("four")
@@ -294,7 +293,7 @@ def test_a_witness_is_bounded(root: str) -> None:
         with Keep.open(root) as keep:
             keep.session("own").record(f"{n}")
         if n % 2:
-            cut(part)
+            cut_last_frames(part)
     assert len(witness.load(HOST, root).seen[folder_of("python:own")]) <= witness._MOST
     sizes = []
     for n in range(40):

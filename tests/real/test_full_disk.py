@@ -13,6 +13,7 @@ from dreamkeep import Keep
 from dreamkeep.errors import NoSpace
 from dreamkeep.host import RealHost
 from dreamkeep.journal.reader import Reading
+from tests.helpers.small_disk import fill, mount_tmpfs
 
 from .writers import Account, folder, run, said, text
 
@@ -42,39 +43,12 @@ def test_a_file_that_may_not_grow_costs_the_append_and_nothing_else(tmp_path: Pa
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[str]:
-    yield from _tmpfs(tmp_path, "size=1m")
+    yield from mount_tmpfs(tmp_path, "size=1m")
 
 
 @pytest.fixture
 def few_names(tmp_path: Path) -> Iterator[str]:
-    yield from _tmpfs(tmp_path, "size=8m,nr_inodes=64")
-
-
-def _tmpfs(folder: Path, options: str) -> Iterator[str]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    point = str(folder / "small")
-    os.mkdir(point)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", point], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"this machine can't mount a tmpfs: {made.stderr.strip()}")
-    try:
-        yield point
-    finally:
-        for how in ((), ("-l",)):
-            if os.path.ismount(point):
-                subprocess.run(["umount", *how, point], capture_output=True)
-
-
-def fill(path: str, keep_free: int = 0) -> None:
-    with open(path, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"b" * 4096)
-        except OSError:
-            pass  # full
-    if keep_free:
-        os.truncate(path, max(0, os.stat(path).st_size - keep_free))
+    yield from mount_tmpfs(tmp_path, "size=8m,nr_inodes=64")
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -122,7 +96,7 @@ def test_a_full_disk_refuses_appends_answers_questions_and_works_again_when_ther
 
 @pytest.fixture
 def larger(tmp_path: Path) -> Iterator[str]:
-    yield from _tmpfs(tmp_path, "size=6m")
+    yield from mount_tmpfs(tmp_path, "size=6m")
 
 
 @pytest.mark.parametrize("spare", [0, 4096, 8192, 12288, 16384, 32768, 65536, 131072])

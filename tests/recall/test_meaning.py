@@ -13,7 +13,7 @@ from dreamkeep import Keep
 from dreamkeep.index.searching import Within
 from dreamkeep.recall import embed
 from dreamkeep.recall.vectors import Nearest, fill
-from tests.recall.test_search import note, talk, texts
+from tests.helpers.conversations import note, talk, texts
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("wordllama")

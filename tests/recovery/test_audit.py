@@ -35,9 +35,9 @@ from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.upkeep import describe_audit
 from tests.helpers.claude_home import home_with, record
 from tests.helpers.cli import Ran
+from tests.helpers.file_trees import tree
 from tests.helpers.hosts import Noticing, Watching
 from tests.helpers.journals import part
-from tests.recovery.test_audit_sources import tree
 
 HOST = RealHost()
 IDS = Ids(HOST.now, HOST.random)

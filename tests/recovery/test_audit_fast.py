@@ -16,8 +16,8 @@ from dreamkeep.index import part_fingerprints
 from dreamkeep.journal import parts
 from tests.helpers.claude_home import home_with
 from tests.helpers.faults import FragileHost
+from tests.helpers.transcript_damage import LINES, audit, classes, ingest
 from tests.recovery.test_audit import World
-from tests.recovery.test_audit_sources import LINES, audit, classes, ingest
 
 HOST = RealHost()
 Change = Callable[[bytes], bytes]

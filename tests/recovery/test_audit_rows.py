@@ -20,7 +20,9 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.recovery.audit import rows as audit_rows
 from dreamkeep.recovery.faults import Fault
 from tests.agents import goose, hermes, opencode
-from tests.recovery.test_audit_sources import _WatchedHost, audit, classes, ingest, tree
+from tests.helpers.file_trees import tree
+from tests.helpers.hosts import Watching
+from tests.helpers.transcript_damage import audit, classes, ingest
 
 S = "20261101_080030_a1b2c3"
 FILES = {
@@ -533,7 +535,7 @@ def test_a_clean_audit_opens_no_journal_of_a_session_in_a_database_and_one_that_
     tmp_path: Path, root: str, home: Path, agent: str
 ) -> None:
     ingest(root, home)
-    host = _WatchedHost()
+    host = Watching()
     assert audit(root, home, host=host) == []
     assert set(host.opened) == {f"{root}/state/sources.json"}
     db = again(home, agent)

@@ -2,142 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.errors import DreamkeepError, Failed
-from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit.compare_source import without_blanks
-from dreamkeep.recovery.audit.sources import audit_sources
-from dreamkeep.recovery.faults import Fault
 from tests.agents import gemini, hermes
 from tests.helpers.claude_home import home_with, record
-from tests.helpers.hosts import CountingHost
+from tests.helpers.file_trees import tree
+from tests.helpers.hosts import Watching
+from tests.helpers.transcript_damage import (
+    LINES,
+    SID,
+    TRANSCRIPT_DAMAGE,
+    audit,
+    blank_a_third,
+    blank_and_append,
+    classes,
+    cut_lines,
+    edit_in_place,
+    ingest,
+    make_old,
+)
 
-SID = "5f0c2d1e-0000-4000-8000-0000000000{:02d}"
-LINES = b"".join(record(n) for n in range(1, 9))
-
-
-def ingest(root: str, home: Path) -> None:
-    with Keep.open(root) as keep:
-        assert not [one.problem for one in keep.ingest(home=home) if one.problem]
-
-
-def audit(root: str, home: Path, *, deep: bool = False, host: Any = None) -> list[Fault]:
-    return list(audit_sources(host or RealHost(), root, str(home), {}, deep))
-
-
-def classes(found: list[Fault]) -> list[str]:
-    return [one.cls for one in found]
-
-
-def tree(*roots: str | Path) -> dict[str, Any]:
-    """Every name below, with its bytes and times."""
-    found: dict[str, Any] = {}
-    for root in roots:
-        for folder, _, names in os.walk(root):
-            for name in [".", *names]:
-                path = os.path.join(folder, name)
-                data = b"" if os.path.isdir(path) or os.path.islink(path) else Path(path).read_bytes()
-                found[path] = (hashlib.sha256(data).hexdigest(), os.lstat(path).st_mtime_ns)
-    return found
-
-
-def _cut(file: Path) -> None:
-    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]))
-
-
-def _torn(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-40])
-
-
-def _emptied(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def _blanked(file: Path) -> None:
-    whole = file.read_bytes()
-    third = len(whole) // 3
-    file.write_bytes(whole[:third] + bytes(third) + whole[2 * third :])
-
-
-def _blanked_and_gone_on(file: Path) -> None:
-    _blanked(file)
-    file.write_bytes(file.read_bytes() + record(9))
-
-
-def _edited(file: Path) -> None:
-    file.write_bytes(file.read_bytes().replace(b"question 3", b"QUESTION 3"))
-
-
-def _replaced(file: Path) -> None:
-    other = file.with_suffix(".new")
-    other.write_bytes(file.read_bytes().replace(b"answer 4", b"something longer than it was before"))
-    os.replace(other, file)
-
-
-def _folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def _loop(file: Path) -> None:
-    file.unlink()
-    file.symlink_to(file)
-
-
-def _dangling(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/not-mounted/transcript.jsonl")
-
-
-def _malformed(file: Path) -> None:
-    file.write_bytes(file.read_bytes() + b'{"type":"user","mess\n[1]\n' + record(9))
-
-
-def _nuls_between(file: Path) -> None:
-    file.write_bytes(file.read_bytes() + bytes(30) + b"\n" + record(9))
-
-
-def _gutted(file: Path) -> None:
-    """Lines from its middle are gone: what is left is no beginning of what it was."""
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines[:2], *lines[4:]]))
-
-
-def _cut_and_gone_on(file: Path) -> None:
-    _cut(file)
-    file.write_bytes(file.read_bytes() + record(9))
-
-
-HARM: dict[str, list[Callable[[Path], None]]] = {
-    "source_shrank": [_cut, _torn, _emptied, _gutted, _cut_and_gone_on],
-    "source_blanked": [_blanked, _blanked_and_gone_on],
-    "source_changed": [_edited, _replaced],
-    "source_vanished": [Path.unlink, _dangling],
-    "source_unreadable": [_folder, _loop],
-    "source_malformed": [_malformed, _nuls_between],
-}
-_TICKS = count()
-EACH = [(cls, act) for cls, acts in HARM.items() for act in acts]
-
-
-def old(file: Path) -> None:
-    """Nobody has written to it for a while."""
-    if file.is_file():
-        when = 1_700_000_000 + next(_TICKS)
-        os.utime(file, (when, when))
+EACH = [(cls, act) for cls, acts in TRANSCRIPT_DAMAGE.items() for act in acts]
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -149,11 +46,11 @@ def test_what_happened_to_a_transcript_is_told_as_that_before_and_after_an_inges
     """W2 W4 B3 T11: a shrink leaves a trace; the same count with other bytes is a fault; unreadable is a fault."""
     home, file = home_with(tmp_path, LINES)
     ingest(root, home)
-    old(file)
+    make_old(file)
     ingest(root, home)
     assert audit(root, home, deep=deep) == []
     act(file)
-    old(file)
+    make_old(file)
     if seen:
         with Keep.open(root) as keep:
             list(keep.ingest(home=home))
@@ -173,7 +70,7 @@ def _beheaded(file: Path) -> None:
 @pytest.mark.parametrize("whole", [LINES, LINES + bytes(40) + b"\n" + record(9)], ids=["plain", "with-older-nuls"])
 @pytest.mark.parametrize(
     "act",
-    [*HARM["source_shrank"], *HARM["source_changed"], _beheaded, _blanked, _blanked_and_gone_on],
+    [*TRANSCRIPT_DAMAGE["source_shrank"], *TRANSCRIPT_DAMAGE["source_changed"], _beheaded, blank_a_third, blank_and_append],
     ids=lambda act: act.__name__,
 )
 def test_what_is_advised_for_a_transcript_that_lost_lines_can_be_done(
@@ -204,7 +101,7 @@ def test_what_is_advised_for_a_transcript_that_lost_lines_can_be_done(
 
 
 @pytest.mark.parametrize(
-    ("cls", "act"), [("source_changed", _edited), ("source_shrank", _beheaded), ("source_blanked", _blanked)]
+    ("cls", "act"), [("source_changed", edit_in_place), ("source_shrank", _beheaded), ("source_blanked", blank_a_third)]
 )
 @pytest.mark.parametrize("seen", [False, True])
 def test_nuls_that_were_captured_with_the_lines_are_not_what_became_of_them(
@@ -240,7 +137,7 @@ def test_one_of_two_files_of_a_session_that_says_only_inside_whose_it_is_is_miss
 def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_goes_on(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, LINES)
     ingest(root, home)
-    _cut(file)
+    cut_lines(file)
     [first] = audit(root, home)
     ingest(root, home)
     [second] = audit(root, home)
@@ -264,7 +161,7 @@ def test_a_transcript_that_grew_is_no_fault_and_nor_is_one_that_moved_or_got_its
     file.write_bytes(LINES + record(9) + record(10))
     assert audit(root, home) == []
     ingest(root, home)
-    _cut(file)
+    cut_lines(file)
     ingest(root, home)
     file.write_bytes(LINES + record(9) + record(10))
     assert audit(root, home) == audit(root, home, deep=True) == []
@@ -274,7 +171,7 @@ def test_a_transcript_that_grew_is_no_fault_and_nor_is_one_that_moved_or_got_its
 
 def test_a_last_line_without_its_line_feed_is_missed_when_it_goes_and_only_then(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, LINES + record(9).rstrip())
-    old(file)
+    make_old(file)
     ingest(root, home)
     Path(root, "state/sources.json").unlink()
     assert audit(root, home) == audit(root, home, deep=True) == []
@@ -344,19 +241,13 @@ def test_an_archived_rollout_has_not_vanished(tmp_path: Path, root: str) -> None
     assert classes(audit(root, home)) == ["source_vanished"]
 
 
-class _WatchedHost(CountingHost):
-    def open_stream(self, path: str) -> BinaryIO:
-        self.opened.append(path)
-        return super().open_stream(path)
-
-
 def test_a_clean_audit_opens_no_transcript_and_no_journal(tmp_path: Path, root: str) -> None:
     """B5: work is proportional to change."""
     for n in range(5):
         sid = SID.format(n)
         home, _ = home_with(tmp_path, b"".join(record(i, uuid=f"{sid}-{i}", sessionId=sid) for i in range(1, 9)), sid)
     ingest(root, home)
-    host = _WatchedHost()
+    host = Watching()
     assert audit(root, home, host=host) == []
     assert set(host.opened) == {f"{root}/state/sources.json"}
     assert classes(audit(root, home, deep=True, host=host)) == []
@@ -380,7 +271,7 @@ def test_without_its_memory_the_audit_finds_the_same(tmp_path: Path, root: str) 
     home, file = home_with(tmp_path, LINES)
     home_with(tmp_path, record(1, "quite another"), SID.format(2))
     ingest(root, home)
-    _edited(file)
+    edit_in_place(file)
     [found] = audit(root, home)
     Path(root, "state/sources.json").unlink()
     assert [one.id for one in audit(root, home)] == [found.id]
@@ -397,7 +288,7 @@ def test_one_poisoned_transcript_of_every_kind_among_a_hundred_good_ones(tmp_pat
     bad = {}
     for (cls, act), sid in zip(EACH, files, strict=False):
         act(files[sid])
-        old(files[sid])
+        make_old(files[sid])
         bad[str(files[sid])] = cls
     assert {one.where: one.cls for one in audit(root, home)} == bad
     assert {one.where: one.cls for one in audit(root, home, deep=True)} == bad
@@ -523,7 +414,7 @@ def test_a_session_that_was_deleted_here_is_not_missed(tmp_path: Path, root: str
     ingest(root, home)
     with Keep.open(root) as keep:
         keep.delete(f"claude:{file.stem}")
-    _cut(file)
+    cut_lines(file)
     assert audit(root, home) == []
     ingest(root, home)
     file.unlink()

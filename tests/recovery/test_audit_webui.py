@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,35 @@ from dreamkeep.recovery.audit.sources import audit_sources
 from dreamkeep.recovery.faults import CLASSES, Fault
 from tests.agents import hermes_webui as sample
 from tests.agents.webui_home import T0, Web, talk
+from tests.helpers.file_trees import tree
 from tests.helpers.hosts import CountingHost
-from tests.recovery.test_audit_sources import tree
+from tests.helpers.webui_damage import (
+    SID,
+    TEN,
+    WEBUI_DAMAGE,
+    add_empty_row,
+    add_row_without_file,
+    break_a_session_without_copy,
+    break_backup,
+    break_database,
+    cut_without_backup,
+    empty_without_backup,
+    leave_first_turn_pending,
+    leave_only_the_backup,
+    leave_turn_pending,
+    list_a_session_without_file,
+    rewrite_without_backup,
+    save_blank_messages,
+    save_fewer_messages,
+    save_unlisted,
+    save_without_row,
+    tear_deleted_list,
+    tear_file,
+    tear_inside_a_letter,
+    web,
+)
 
-SID = "20260512_081500_a1b2c3"
-TEN = talk(4)
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Web]:
-    found = Web(tmp_path / "home")
-    found.save(SID, TEN)
-    found.save("fine", talk(2, "rolls"))
-    yield found
-    found.close()
+__all__ = ["web"]
 
 
 def audit(root: str, web: Web, host: Any = None) -> list[Fault]:
@@ -45,158 +60,7 @@ def ingest(root: str, web: Web) -> None:
         list(keep.ingest(home=web.home))
 
 
-def _torn(web: Web) -> None:
-    web.file(SID).write_bytes(web.file(SID).read_bytes()[:-100])
-
-
-def _torn_letter(web: Web) -> None:
-    web.file(SID).write_bytes(web.file(SID).read_bytes()[:-3] + b"\xe2\x82")
-
-
-def _list_shaped(web: Web) -> None:
-    web.file(SID).write_text("[1, 2]")
-
-
-def _no_copy(web: Web) -> None:
-    web.save("lone", talk(1, "salt"), row=False)
-    web.file("lone").write_text("[]")
-
-
-def _orphan(web: Web) -> None:
-    web.file(SID).rename(web.backup(SID))
-
-
-def _shrunk(web: Web) -> None:
-    web.save(SID, TEN[:3])
-
-
-def _emptied(web: Web) -> None:
-    web.save(SID, [])
-
-
-def _blanked(web: Web) -> None:
-    """W4: the count is right."""
-    web.backup(SID).write_bytes(web.file(SID).read_bytes())
-    web.save(SID, [{**one, "content": ""} for one in TEN])
-
-
-def _rewrite(web: Web, messages: list[dict[str, Any]], **more: Any) -> None:
-    """Not as the WebUI saves it: without a backup."""
-    web.file(SID).write_text(sample.document(SID, messages, **more), encoding="utf-8")
-
-
-def _emptied_without_backup(web: Web) -> None:
-    _rewrite(web, [])
-
-
-def _cut_without_backup(web: Web) -> None:
-    _rewrite(web, TEN[:3])
-
-
-def _last_lost_without_backup(web: Web) -> None:
-    _rewrite(web, TEN[:-1])
-
-
-def _blanked_without_backup(web: Web) -> None:
-    """W4: the count is right."""
-    _rewrite(web, [{**one, "content": ""} for one in TEN])
-
-
-def _lost_what_the_user_kept(web: Web) -> None:
-    """K3: an undo that kept more than what is there."""
-    _rewrite(web, TEN[:2], intentional_shrink_generation="f" * 32, truncation_watermark=TEN[-3]["timestamp"])
-
-
-def _unlisted(web: Web) -> None:
-    web.save("new", talk(1, "salt"), listed=False)
-
-
-def _no_list(web: Web) -> None:
-    (web.folder / "_index.json").write_text('{"sessions": []}')
-
-
-def _torn_list(web: Web) -> None:
-    (web.folder / "_index.json").write_text('[{"session_id": "x')
-
-
-def _dangling(web: Web) -> None:
-    web.enlist("gone", message_count=3)
-
-
-def _no_name(web: Web) -> None:
-    path = web.folder / "_index.json"
-    path.write_text(json.dumps([*json.loads(path.read_bytes()), 7]))
-
-
-def _no_file(web: Web) -> None:
-    web.row("only-a-row", talk(2, "salt"))
-
-
-def _no_file_but_listed(web: Web) -> None:
-    _no_file(web)
-    web.enlist("only-a-row", message_count=4)
-
-
-def _empty_row(web: Web) -> None:
-    web.row("ghost", [])
-
-
-def _taken_back_whole(web: Web) -> None:
-    web.row("ghost", talk(1))
-    assert web.hermes
-    web.hermes.db.execute("UPDATE messages SET active=0 WHERE session_id='ghost'")
-
-
-def _no_row(web: Web) -> None:
-    web.save("rowless", talk(1, "salt"), row=False)
-
-
-def _pending(web: Web) -> None:
-    web.turn(SID, "t1", "submitted", "worker_started", content="never answered")
-
-
-def _pending_alone(web: Web) -> None:
-    web.turn("brand-new", "t1", "submitted", content="the very first prompt")
-
-
-def _pending_said_before(web: Web) -> None:
-    """T3: the same words as a message that is there, sent once more."""
-    web.turn(SID, "t1", "submitted", content=TEN[0]["content"])
-
-
-def _bad_tombstones(web: Web) -> None:
-    (web.folder / "_deleted_webui_sessions.json").write_text('{"version": 1, "ids": ["gone"')
-
-
-def _bad_backup(web: Web) -> None:
-    web.backup(SID).write_text('{"messages": 7}')
-
-
-def _no_database(web: Web) -> None:
-    web.close()
-    web.database.write_bytes(b"this is no database " * 50)
-
-
-HARM: dict[str, list[Callable[[Web], None]]] = {
-    "webui_corrupt": [_torn, _torn_letter, _list_shaped],
-    "store_unreadable": [_no_copy, _bad_tombstones, _bad_backup, _no_database],
-    "webui_orphan_backup": [_orphan],
-    "webui_richer_backup": [_shrunk, _emptied, _blanked],
-    "webui_richer_rows": [
-        _emptied_without_backup,
-        _cut_without_backup,
-        _last_lost_without_backup,
-        _blanked_without_backup,
-        _lost_what_the_user_kept,
-    ],
-    "webui_index_missing": [_unlisted, _no_list, _torn_list],
-    "webui_index_dangling": [_dangling, _no_name],
-    "webui_no_sidecar": [_no_file, _no_file_but_listed],
-    "webui_empty_row": [_empty_row, _taken_back_whole],
-    "webui_no_row": [_no_row],
-    "webui_turn_pending": [_pending, _pending_alone, _pending_said_before],
-}
-EACH = [(cls, act) for cls, acts in HARM.items() for act in acts]
+EACH = [(cls, act) for cls, acts in WEBUI_DAMAGE.items() for act in acts]
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["while Hermes runs", "at rest"])
@@ -211,12 +75,12 @@ def test_what_is_wrong_is_told_as_exactly_that_and_nothing_is_touched(
         web.close()
     before = tree(web.home)
     found = audit(root, web)
-    if act is _no_copy:
+    if act is break_a_session_without_copy:
         found = [one for one in found if one.cls != "webui_no_row"]
     assert [one.cls for one in found] == [cls]
     assert found[0].next and found[0].where
     assert found[0].repairable == bool(CLASSES[cls].repair)
-    if live and act is not _no_database:
+    if live and act is not break_database:
         # A reader marks itself in -shm's memory; neither bytes that matter nor names change.
         before = {name: seen for name, seen in before.items() if not name.endswith("-shm")}
         assert {name: seen for name, seen in tree(web.home).items() if not name.endswith("-shm")} == before
@@ -432,7 +296,7 @@ def _gone_on_elsewhere(web: Web) -> None:
 def _in_a_turn(web: Web) -> None:
     """Rows come as the turn goes on, the file is saved now and then."""
     _gone_on_elsewhere(web)
-    _rewrite(
+    rewrite_without_backup(
         web, TEN, pending_user_message="elsewhere 0", pending_started_at=T0 + 8999, active_stream_id="s", updated_at=T0 + 9999
     )
 
@@ -493,7 +357,7 @@ def test_what_was_meant_or_is_on_its_way_is_no_fault(web: Web, root: str, act: C
     assert audit(root, web) == []
 
 
-@pytest.mark.parametrize("lost", [_emptied_without_backup, _cut_without_backup])
+@pytest.mark.parametrize("lost", [empty_without_backup, cut_without_backup])
 def test_what_only_rows_have_is_told_also_after_the_file_was_captured_and_comes_back_as_advised(
     web: Web, root: str, lost: Callable[[Web], None]
 ) -> None:
@@ -513,7 +377,7 @@ def test_what_only_rows_have_is_told_also_after_the_file_was_captured_and_comes_
 
 def test_rows_behind_a_watermark_are_not_missed_though_no_other_mark_is_there(web: Web, root: str) -> None:
     """K3: an undo by a WebUI that had only that mark."""
-    _rewrite(web, TEN[:-2], truncation_watermark=TEN[-3]["timestamp"])
+    rewrite_without_backup(web, TEN[:-2], truncation_watermark=TEN[-3]["timestamp"])
     assert audit(root, web) == []
 
 
@@ -539,17 +403,17 @@ def test_a_real_loss_after_an_intent_is_a_fault(web: Web, root: str) -> None:
 
 def test_with_unreadable_tombstones_nothing_that_is_gone_or_torn_is_called_repairable(web: Web, root: str) -> None:
     """B7: not known is not empty."""
-    _orphan(web)
+    leave_only_the_backup(web)
     web.file("fine").write_bytes(web.file("fine").read_bytes()[:200])
-    _no_file(web)
-    _pending_alone(web)
+    add_row_without_file(web)
+    leave_first_turn_pending(web)
     assert {one.cls for one in audit(root, web) if one.repairable} == {
         "webui_corrupt",
         "webui_orphan_backup",
         "webui_no_sidecar",
         "webui_turn_pending",
     }
-    _bad_tombstones(web)
+    tear_deleted_list(web)
     assert [one.cls for one in audit(root, web) if one.repairable] == []
 
 
@@ -563,7 +427,7 @@ def test_a_backup_whose_row_is_gone_may_be_of_a_deleted_session(web: Web, root: 
 def test_a_prompt_of_a_session_that_was_cleared_is_told_and_left_alone(web: Web, root: str) -> None:
     """K3: whether it was cleared, too, nothing tells."""
     web.save(SID, [], clear_generation="c" * 32, truncation_watermark=0.0, updated_at=T0 + 9000)
-    _pending(web)
+    leave_turn_pending(web)
     [found] = audit(root, web)
     assert (found.cls, found.repairable) == ("webui_turn_pending", False)
 
@@ -584,11 +448,26 @@ def test_one_poison_of_every_kind_among_a_hundred_good_sessions(tmp_path: Path, 
     for n in range(100):
         web.save(f"good-{n}", talk(2, f"loaf {n}"))
     web.save(SID, TEN)
-    for sid, act in (("a", _torn), ("b", _orphan), ("c", _shrunk), ("d", _torn_letter), ("e", _blanked), ("f", _pending)):
+    for sid, act in (
+        ("a", tear_file),
+        ("b", leave_only_the_backup),
+        ("c", save_fewer_messages),
+        ("d", tear_inside_a_letter),
+        ("e", save_blank_messages),
+        ("f", leave_turn_pending),
+    ):
         web.save(sid, talk(4, sid))
         named = _Renamed(web, sid)
         act(named)  # type: ignore[arg-type]
-    for act in (_no_copy, _bad_backup, _unlisted, _dangling, _no_file, _empty_row, _no_row):
+    for act in (
+        break_a_session_without_copy,
+        break_backup,
+        save_unlisted,
+        list_a_session_without_file,
+        add_row_without_file,
+        add_empty_row,
+        save_without_row,
+    ):
         act(web)
     found = sorted((one.cls, one.session.partition(":")[2]) for one in audit(root, web))
     assert found == [
@@ -655,7 +534,7 @@ def test_a_home_without_the_webui_has_nothing_to_audit(tmp_path: Path, root: str
 def test_the_folder_is_found_where_the_environment_says(tmp_path: Path, root: str) -> None:
     web = Web(tmp_path / "home", database=False)
     web.save(SID, TEN)
-    _torn_letter(web)
+    tear_inside_a_letter(web)
     _orphan_of = web.folder / "other.json.bak"
     _orphan_of.write_text(sample.document("other", TEN))
     environment = {"HERMES_WEBUI_STATE_DIR": str(web.folder.parent)}

@@ -34,7 +34,7 @@ from dreamkeep.recovery.snapshot import file as snapshot_file
 from dreamkeep.recovery.snapshot import importing, merge
 from tests.agents import claude, hermes
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
-from tests.recovery.test_snapshot import _write_on, copied, made, texts, truth
+from tests.helpers.snapshots import copied, made, texts, truth, write_on
 
 HOST = RealHost()
 AT = "2026-01-01T00:00:00.000000Z"
@@ -370,7 +370,7 @@ def test_an_import_beside_an_agent_at_work_loses_nothing_of_either(tmp_path: Pat
     snapshot = exported(tmp_path / "b", tmp_path / "b.s")
     spawn = multiprocessing.get_context("spawn")
     stop = spawn.Event()
-    writer = spawn.Process(target=_write_on, args=(str(tmp_path / "k"), stop))
+    writer = spawn.Process(target=write_on, args=(str(tmp_path / "k"), stop))
     writer.start()
     try:
         for _ in range(3):

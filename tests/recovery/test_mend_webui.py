@@ -25,14 +25,25 @@ from tests.agents.hermes_webui import document, said
 from tests.agents.webui_home import T0, Web, talk
 from tests.helpers.claude_home import home_with
 from tests.helpers.faults import FragileHost, cut_at_every_step
+from tests.helpers.file_trees import tree
+from tests.helpers.transcript_damage import LINES, TRANSCRIPT_DAMAGE, make_old
+from tests.helpers.webui_damage import (
+    SID,
+    TEN,
+    WEBUI_DAMAGE,
+    add_row_without_file,
+    leave_first_turn_pending,
+    leave_only_the_backup,
+    leave_turn_pending,
+    save_fewer_messages,
+    tear_file,
+    web,
+)
 from tests.paths import SHARED
-from tests.recovery.test_audit_sources import HARM as SOURCE_HARM
-from tests.recovery.test_audit_sources import LINES, old, tree
-from tests.recovery.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, _pending_alone, _shrunk, _torn, web
 
 __all__ = ["web"]
 
-REPAIRABLE = [(cls, act) for cls, acts in HARM.items() for act in acts if CLASSES[cls].repair]
+REPAIRABLE = [(cls, act) for cls, acts in WEBUI_DAMAGE.items() for act in acts if CLASSES[cls].repair]
 TRANSCRIPTS = os.environ.get("DREAMKEEP_TRANSCRIPTS") or str(SHARED / "data" / "transcripts")
 
 
@@ -84,7 +95,7 @@ def test_each_fault_is_planned_mended_clean_and_undone_to_the_byte(
     assert folder(web) == before
 
 
-@pytest.mark.parametrize("act", [_orphan, _torn, _shrunk], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [leave_only_the_backup, tear_file, save_fewer_messages], ids=lambda act: act.__name__)
 def test_what_is_given_back_loads_again_with_all_its_messages(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """K1 B3 W3 K8"""
     act(web)
@@ -96,14 +107,14 @@ def test_what_is_given_back_loads_again_with_all_its_messages(web: Web, root: st
 
 def test_an_orphaned_backup_comes_back_byte_for_byte(web: Web, root: str) -> None:
     """K1"""
-    _orphan(web)
+    leave_only_the_backup(web)
     repair(root, web)
     assert web.file(SID).read_bytes() == web.backup(SID).read_bytes()
 
 
 def test_what_is_newer_than_the_backup_stays(web: Web, root: str) -> None:
     """K4: recovery unions; nothing newer is lost."""
-    _shrunk(web)
+    save_fewer_messages(web)
     new = [said("user", "and now?", T0 + 9000), said("assistant", "now this", T0 + 9001)]
     web.save(SID, [*TEN[:3], *new])
     repair(root, web)
@@ -372,7 +383,9 @@ def mending(root: str, web: Web, act: Callable[[], None]) -> RepairContext:
     return RepairContext(host, root, str(web.home), {}, (), unused, unused, ledger, unused, unused, unused)
 
 
-@pytest.mark.parametrize("act", [_orphan, _torn, _shrunk, _pending], ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    "act", [leave_only_the_backup, tear_file, save_fewer_messages, leave_turn_pending], ids=lambda act: act.__name__
+)
 def test_what_the_webui_writes_meanwhile_is_never_overwritten(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """W11: publish is create-or-fail; the loser says `appeared`."""
     act(web)
@@ -381,7 +394,7 @@ def test_what_the_webui_writes_meanwhile_is_never_overwritten(web: Web, root: st
     newer = document(SID, talk(9)).encode()
     done = mend_webui.ACTIONS[CLASSES[fault.cls].repair](mending(root, web, lambda: _write(web.file(SID), newer)), fault)
     assert not done.mended
-    assert ("appeared" if act is _orphan else "changed") in done.why
+    assert ("appeared" if act is leave_only_the_backup else "changed") in done.why
     assert web.file(SID).read_bytes() == newer
     assert not [path for path in web.folder.iterdir() if path.name.endswith(".tmp")]
 
@@ -390,7 +403,9 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("act", [_orphan, _torn, _no_file, _pending_alone], ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    "act", [leave_only_the_backup, tear_file, add_row_without_file, leave_first_turn_pending], ids=lambda act: act.__name__
+)
 def test_what_was_deleted_since_the_audit_is_not_brought_back(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """K2: honoured by every path."""
     act(web)
@@ -462,7 +477,9 @@ def _link_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [_folder_there, _link_there], ids=["a folder", "a link to nowhere"])
-@pytest.mark.parametrize(("act", "sid"), [(_no_file, "only-a-row"), (_orphan, SID), (_pending_alone, "brand-new")])
+@pytest.mark.parametrize(
+    ("act", "sid"), [(add_row_without_file, "only-a-row"), (leave_only_the_backup, SID), (leave_first_turn_pending, "brand-new")]
+)
 def test_what_stands_in_the_way_of_a_session_file_is_told_and_no_repair_is_promised(
     web: Web, root: str, act: Callable[[Web], None], sid: str, there: Callable[[Path], None]
 ) -> None:
@@ -479,7 +496,9 @@ def test_what_stands_in_the_way_of_a_session_file_is_told_and_no_repair_is_promi
     assert tree(web.home) == before
 
 
-@pytest.mark.parametrize("act", [_orphan, _torn, _shrunk, _pending], ids=lambda act: act.__name__)
+@pytest.mark.parametrize(
+    "act", [leave_only_the_backup, tear_file, save_fewer_messages, leave_turn_pending], ids=lambda act: act.__name__
+)
 def test_a_repair_that_finds_it_mended_does_nothing(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """T4: idempotent."""
     act(web)
@@ -616,14 +635,14 @@ def test_all_poisons_at_once_are_mended_and_the_good_ones_stay_as_they_are(tmp_p
 
 def test_blanked_transcripts_are_filled_in_again_and_come_back_as_they_were(tmp_path: Path, root: str) -> None:
     """T11: a NUL run after a power cut, before and after an ingest saw it; what the agent wrote behind it stays."""
-    for n, act in enumerate(SOURCE_HARM["source_blanked"]):
+    for n, act in enumerate(TRANSCRIPT_DAMAGE["source_blanked"]):
         for seen in (False, True):
             keep_at = f"{root}-{n}-{seen}"
             home, file = home_with(tmp_path / f"{n}{seen}", LINES)
             with Keep.open(keep_at) as keep:
                 list(keep.ingest(home=home))
                 act(file)
-                old(file)
+                make_old(file)
                 blanked = file.read_bytes()
                 if seen:
                     list(keep.ingest(home=home))

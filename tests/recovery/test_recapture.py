@@ -5,9 +5,7 @@ The losses here leave no trace in the journal itself, or one that does not say w
 
 from __future__ import annotations
 
-import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,21 +13,9 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from tests.helpers.broken_keeps import World, drop_line, world
+from tests.helpers.broken_keeps import World, drop_line, fire_hook, world
 
 __all__ = ["world"]
-
-
-def hook(world: World, prompt: str) -> None:
-    """A prompt that stands in no file."""
-    folder = Path(world.root, "spool")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    call = folder / f"{time.time_ns():020d}-1-{'0' * 16}~claude~UserPromptSubmit.hook"
-    said = {"session_id": world.session.partition(":")[2], "hook_event_name": "UserPromptSubmit", "prompt": prompt}
-    call.write_text(json.dumps({**said, "cwd": str(world.home / "p"), "transcript_path": str(world.transcript)}))
-    call.chmod(0o600)
-    with Keep.open(world.root) as keep:
-        keep.drain()
 
 
 def _kinds(world: World) -> list[str]:
@@ -82,7 +68,7 @@ def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_miss
 ) -> None:
     """What was read before the hole and what was read behind it meet, so that no line was in it."""
     world.captured(3, 3)
-    hook(world, "a prompt that only the hook told")
+    fire_hook(world, "a prompt that only the hook told")
     world.grow(6, 3)
     world.ingest()
     if not indexed:
@@ -93,7 +79,7 @@ def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_miss
 
 def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: World) -> None:
     world.captured(3, 3)
-    hook(world, "a prompt that only the hook told")
+    fire_hook(world, "a prompt that only the hook told")
     world.grow(6, 3)
     world.ingest()
     _without_memory(world)
@@ -130,7 +116,7 @@ def test_a_repair_that_died_before_it_said_so_is_simply_run_again(
 
 
 def _hooked(world: World) -> None:
-    hook(world, "a prompt that only the hook told")
+    fire_hook(world, "a prompt that only the hook told")
 
 
 def _ended(world: World) -> None:
@@ -253,7 +239,7 @@ def test_lines_that_only_capture_remembers_are_missed_and_taken_again(
     """Without these the journal seemed to be whole, and an ingest looked at nothing, because the file looks as it did."""
     world.captured(3, 3)
     if hooked:
-        hook(world, "told by a hook")
+        fire_hook(world, "told by a hook")
     world.grow(6, 3)
     world.ingest()
     said = world.messages()

@@ -23,7 +23,7 @@ from dreamkeep.agents.hermes import recovery as statedb
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.shared import database
 from dreamkeep.capture.ingest import Ingest
-from dreamkeep.capture.sources import rows, source_bytes
+from dreamkeep.capture.sources import source_bytes
 from dreamkeep.errors import BadUsage, Busy, Failed, NotDurable, NotFound, Unsupported
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost, make_folders, read_file
@@ -39,21 +39,16 @@ from tests.agents.suite import tree
 from tests.helpers.agent_samples import REAL_TRANSCRIPTS, load_generator
 from tests.helpers.cli import Ran
 from tests.helpers.faults import LOSSES, FragileHost, PowerCut
+from tests.helpers.restorable import WITH_ROWS, captured, claude_file, claude_line, rows_of
 
 HOST = RealHost()
 FILES = [agent for agent in AGENTS if agent not in ("hermes", "goose", "opencode")]
-WITH_ROWS = "hermes"
 REAL_AGENTS = ["claude", "codex", "gemini", "hermes", "pi"]
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
-
-
-def captured(keep: Keep, agent: str, home: Path) -> None:
-    load_generator(agent).write(home)
-    assert [one.problem for one in keep.ingest(agents=[agent], home=home) if one.problem] == []
 
 
 def all_back(keep: Keep, **how: Any) -> Iterator[dict[str, Any]]:
@@ -305,10 +300,6 @@ def test_real_transcripts_come_back_byte_for_byte(agent: str, keep: Keep, tmp_pa
         assert sorted(held(second).values()) == sorted(before.values())
 
 
-def rows_of(path: Path, session: str) -> dict[str, bytes]:
-    return {row.key: row.line for row in rows.rows(HOST, WITH_ROWS, str(path), session, {})}
-
-
 def test_hermes_rows_come_back_exactly_into_a_new_database(keep: Keep, home: Path) -> None:
     captured(keep, WITH_ROWS, home)
     state = home / ".hermes" / "state.db"
@@ -333,7 +324,7 @@ def test_a_large_file_that_only_grew_comes_back_without_being_held(keep: Keep, h
     assert path.stat().st_size > 1 << 20
     list(keep.ingest(home=home))
     with path.open("a") as file:
-        file.write(_claude_line(300, path.stem, "more") + '{"half')
+        file.write(claude_line(300, path.stem, "more") + '{"half')
     list(keep.ingest(home=home))
     [file_back] = keep.restore(path.stem, "claude", home=tmp_path / "new")["files"]
     assert Path(file_back["path"]).read_bytes() == path.read_bytes()
@@ -387,32 +378,6 @@ def test_a_dry_run_writes_nothing(keep: Keep, home: Path, tmp_path: Path) -> Non
 # -- which version
 
 
-def claude_file(home: Path, lines: int, native: str = "11111111-1111-4111-8111-111111111111", words: str = "words") -> Path:
-    path = home / ".claude" / "projects" / "-w" / f"{native}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(_claude_line(n, native, words) for n in range(lines)))
-    return path
-
-
-def _claude_line(n: int, native: str, words: str) -> str:
-    return (
-        json.dumps(
-            {
-                "parentUuid": f"u{n - 1}" if n else None,
-                "isSidechain": False,
-                "type": "user",
-                "message": {"role": "user", "content": f"{words} {n}"},
-                "uuid": f"u{n}",
-                "timestamp": f"2026-01-01T00:00:{n % 60:02d}.000Z",
-                "cwd": "/w",
-                "sessionId": native,
-                "version": "2.1.1",
-            }
-        )
-        + "\n"
-    )
-
-
 def spoil(how: str, path: Path) -> None:
     whole = path.read_bytes()
     if how == "shrank":
@@ -423,7 +388,7 @@ def spoil(how: str, path: Path) -> None:
         path.write_bytes(whole[: len(whole) // 3] + bytes(len(whole) // 3) + whole[len(whole) // 3 * 2 :])
     elif how == "replaced":
         path.unlink()
-        path.write_text(_claude_line(0, path.stem, "another beginning"))
+        path.write_text(claude_line(0, path.stem, "another beginning"))
     else:
         path.unlink()
 
@@ -618,7 +583,7 @@ def test_what_appears_or_is_written_meanwhile_is_kept(tmp_path: Path) -> None:
 # -- power cuts
 
 ROOT, PLACE = "/keep", "/home/.claude/projects/-w/11111111-1111-4111-8111-111111111111.jsonl"
-WHOLE = "".join(_claude_line(n, "11111111-1111-4111-8111-111111111111", "words") for n in range(4)).encode()
+WHOLE = "".join(claude_line(n, "11111111-1111-4111-8111-111111111111", "words") for n in range(4)).encode()
 
 
 def world(there: bytes | None, seed: int = 0) -> FragileHost:

@@ -33,7 +33,7 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.suite import tree
 from tests.helpers.cli import Ran
-from tests.recovery.test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of
+from tests.helpers.restorable import WITH_ROWS, captured, claude_file, claude_line, rows_of
 
 HOST = RealHost()
 NATIVE = "11111111-1111-4111-8111-111111111111"
@@ -123,7 +123,7 @@ def test_nothing_is_ever_written_outside_of_an_agents_places(name: str, keep: Ke
     """X1: a path in a journal is a word from outside."""
     crafted = tmp_path / "dot" / name
     crafted.parent.mkdir()
-    crafted.write_text(_claude_line(0, NATIVE, "evil"))
+    crafted.write_text(claude_line(0, NATIVE, "evil"))
     ingested(keep, Source("claude", str(crafted), LINES, NATIVE))
     crafted.unlink()
     for to_home in (None, tmp_path / "new"):
@@ -135,7 +135,7 @@ def test_nothing_is_ever_written_outside_of_an_agents_places(name: str, keep: Ke
 @pytest.mark.parametrize("native", ["../../../.ssh/rc", "a/../../b", "/etc/x"])
 def test_an_id_that_climbs_out_gets_no_place(native: str, keep: Keep, mine: Path, tmp_path: Path) -> None:
     loose = tmp_path / "loose.jsonl"
-    loose.write_text(_claude_line(0, native, "evil"))
+    loose.write_text(claude_line(0, native, "evil"))
     list(keep.ingest(agents=["claude"], paths=[loose]))
     [session] = keep.sessions()
     with pytest.raises(Unsupported, match="none of the folders"):
@@ -324,7 +324,7 @@ def test_a_file_that_reads_well_of_a_journal_with_holes_is_not_called_exact(keep
     path = claude_file(home, 5)
     list(keep.ingest(home=home))
     with path.open("a") as file:
-        file.write(_claude_line(5, NATIVE, "more"))
+        file.write(claude_line(5, NATIVE, "more"))
     list(keep.ingest(home=home))
     keep.close()
     hurt(keep, f"claude:{NATIVE}", "source.read", last=True)

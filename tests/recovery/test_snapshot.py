@@ -25,9 +25,10 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading
-from dreamkeep.recovery.snapshot.file import DamagedEntry, Header, Packer, Unpacker
+from dreamkeep.recovery.snapshot.file import DamagedEntry, Unpacker
 from tests.agents import claude, codex, hermes
 from tests.helpers.faults import Dying, PowerCut
+from tests.helpers.snapshots import copied, made, texts, truth, write_on
 
 HOST = RealHost()
 
@@ -63,25 +64,6 @@ def views(root: Path) -> list[Any]:
         for one in sessions:
             answers += [keep.show(one.id), keep.lineage(one.id), [[about, data] for about, data in keep.raw(one.id)]]
         return [*answers, {**keep.status(), "keep": ""}, keep.search("the", limit=50)]
-
-
-def truth(root: Path) -> dict[str, bytes]:
-    """What is no view, cache or lock; cold parts as what they hold."""
-    found = {}
-    for folder in ("journal", "aside", "pages", "spool"):
-        for path in (root / folder).rglob("*"):
-            if path.is_file() and path.name not in ("lock", "witness", "witness.lock"):
-                name = str(path.relative_to(root)).removesuffix(".zst")
-                found[name] = thawed(path)
-    return {**found, "keep.toml": (root / "keep.toml").read_bytes()} if (root / "keep.toml").exists() else found
-
-
-def thawed(path: Path) -> bytes:
-    import zstandard
-
-    if path.suffix != ".zst":
-        return path.read_bytes()
-    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
 
 
 def test_an_empty_keep_that_imports_has_every_byte_and_every_view(full: Path, tmp_path: Path) -> None:
@@ -261,19 +243,6 @@ def test_what_is_no_snapshot_or_a_newer_one_is_refused(tmp_path: Path) -> None:
         assert not keep.exists()
 
 
-def made(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-
-    def write(data: bytes) -> None:
-        out.write(data)
-
-    packer = Packer(write)
-    for name, data in files.items():
-        packer.add(Header(name, len(data), hashlib.sha256(data).hexdigest()), [data])
-    packer.end()
-    return out.getvalue()
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -301,15 +270,6 @@ def test_a_name_that_has_no_place_in_a_keep_is_refused(name: str, tmp_path: Path
 
 
 # -- a keep that has something already
-
-
-def copied(full: Path, base: Path) -> Path:
-    shutil.copytree(full, base)
-    return base
-
-
-def texts(keep: Keep, session: str) -> list[str]:
-    return [m["text"] for m in keep.show(session)["messages"]]
 
 
 def test_two_keeps_that_went_on_from_one_are_joined_and_lose_nothing(tmp_path: Path) -> None:
@@ -598,19 +558,11 @@ def test_an_import_that_dies_at_any_step_is_finished_by_the_next(tmp_path: Path)
     assert n > 20
 
 
-def _write_on(root: str, stop: Any) -> None:
-    with Keep.open(root) as keep:
-        n = 0
-        while not stop.is_set():
-            keep.session("busy").record(f"turn {n}", ("assistant", "y" * 5000))
-            n += 1
-
-
 def test_an_export_beside_a_writer_has_whole_appends_only(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         keep.session("busy").record("turn")
     stop = multiprocessing.get_context("spawn").Event()
-    writer = multiprocessing.get_context("spawn").Process(target=_write_on, args=(str(tmp_path / "k"), stop))
+    writer = multiprocessing.get_context("spawn").Process(target=write_on, args=(str(tmp_path / "k"), stop))
     writer.start()
     try:
         for n in range(5):
