@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import BinaryIO
 
 from dreamkeep.host import RealHost
@@ -53,3 +54,18 @@ class CountingHost(RealHost):
         found = super().read(handle, size, offset)
         self.bytes[self._names.get(handle, "")] += len(found)
         return found
+
+
+class MeddlingHost(RealHost):
+    """Somebody does something just when the sessions are listed."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def names(self, folder: str) -> list[str]:
+        if folder.endswith("/journal/sessions/python") and self._act:
+            act, self._act = self._act, None
+            found = super().names(folder)
+            act()
+            return found
+        return super().names(folder)

@@ -28,9 +28,11 @@ from dreamkeep.recovery.audit.audit import audit
 from tests.helpers import broken_keeps
 from tests.helpers.broken_keeps import cut_last_frames, fire_hook
 from tests.helpers.faults import LOSSES, FragileHost, cut_at_every_step
+from tests.helpers.hosts import MeddlingHost
+from tests.helpers.journal_damage import JOURNAL_DAMAGE, HealthyKeep, last_part, world
 from tests.paths import TESTS
-from tests.recovery.test_audit import JOURNAL, MeddlingHost, World, last
-from tests.recovery.test_audit import world as world  # noqa: PLC0414  a fixture
+
+__all__ = ["world"]
 
 HOST = RealHost()
 DATA = TESTS / "data"
@@ -50,11 +52,11 @@ def told(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def cut_off(folder: str) -> None:
-    cut_last_frames(Path(folder, parts.name(last(folder))))
+    cut_last_frames(Path(folder, parts.name(last_part(folder))))
 
 
 def without_last_part(folder: str) -> None:
-    Path(folder, parts.name(last(folder))).unlink()
+    Path(folder, parts.name(last_part(folder))).unlink()
 
 
 def without_all(folder: str) -> None:
@@ -62,12 +64,12 @@ def without_all(folder: str) -> None:
 
 
 def zeroed(folder: str) -> None:
-    part = Path(folder, parts.name(last(folder)))
+    part = Path(folder, parts.name(last_part(folder)))
     part.write_bytes(bytes(part.stat().st_size))
 
 
 def last_frame_damaged(folder: str) -> None:
-    part = Path(folder, parts.name(last(folder)))
+    part = Path(folder, parts.name(last_part(folder)))
     data = bytearray(part.read_bytes())
     data[-100] ^= 1
     part.write_bytes(data)
@@ -82,10 +84,12 @@ ENDS: dict[str, tuple[str, Callable[[str], None]]] = {
 }
 
 
-@pytest.mark.parametrize("what", [*JOURNAL, *ENDS])
+@pytest.mark.parametrize("what", [*JOURNAL_DAMAGE, *ENDS])
 @pytest.mark.parametrize("asked", [False, True])
-def test_whatever_is_wrong_with_a_journal_is_told_without_an_index_as_with_one(world: World, what: str, asked: bool) -> None:
-    cls, damage = {**JOURNAL, **ENDS}[what]
+def test_whatever_is_wrong_with_a_journal_is_told_without_an_index_as_with_one(
+    world: HealthyKeep, what: str, asked: bool
+) -> None:
+    cls, damage = {**JOURNAL_DAMAGE, **ENDS}[what]
     damage(world.folder)
     if asked:
         world.index()
@@ -227,7 +231,7 @@ def test_of_a_deleted_session_no_word_stays_and_nothing_is_missed(root: str, tmp
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_session_that_is_deleted_and_lifted_while_it_is_looked_at_lost_nothing(world: World, with_index: bool) -> None:
+def test_a_session_that_is_deleted_and_lifted_while_it_is_looked_at_lost_nothing(world: HealthyKeep, with_index: bool) -> None:
     """The witness was read before."""
     if not with_index:
         without_index(world.root)

@@ -13,264 +13,50 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
-from zlib import crc32
 
 import apsw
 import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.python import OWNERS
-from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.host.liveness import hold
 from dreamkeep.index.open import peek
 from dreamkeep.journal import parts, witness
-from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import JournalDefect as Seen
 from dreamkeep.journal.writers import JournalWriters
-from dreamkeep.recovery.audit.audit import AuditReport, audit
 from dreamkeep.recovery.audit.journal_faults import defect_fault
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.upkeep import describe_audit
 from tests.helpers.claude_home import home_with, record
 from tests.helpers.cli import Ran
 from tests.helpers.file_trees import tree
-from tests.helpers.hosts import Noticing, Watching
+from tests.helpers.hosts import MeddlingHost, Noticing, Watching
+from tests.helpers.journal_damage import (
+    HOST,
+    IDS,
+    JOURNAL_DAMAGE,
+    PART_SIZE,
+    HealthyKeep,
+    append_frame,
+    append_half_a_frame,
+    change_lines,
+    drop_last_line_feed,
+    flip_bit,
+    last_part,
+    say,
+    world,
+)
+
+__all__ = ["world"]
 from tests.helpers.journals import part
 
-HOST = RealHost()
-IDS = Ids(HOST.now, HOST.random)
-PART_SIZE = 3_000
 HOUR_S = 3600
 
 
-class World:
-    """A keep with a few sessions, its index up to date and nothing wrong; and a home without any agent."""
-
-    def __init__(self, root: str, home: Path) -> None:
-        self.root = root
-        self.home = home
-        self.session = "python:s0"
-        self.folder = f"{root}/{folder_of(self.session)}"
-
-    def fill(self, sessions: int = 3, messages: int = 40) -> None:
-        journals = JournalWriters(HOST, self.root, IDS, part_size=PART_SIZE)
-        for n in range(sessions):
-            say(journals, f"python:s{n}", "session.opened", {"session": f"python:s{n}"})
-            for m in range(messages):
-                say(journals, f"python:s{n}", Kind.MESSAGE_ADDED, {"role": "user", "text": f"{m} " + "x" * 200})
-        journals.close()
-        self.index()
-
-    def index(self) -> None:
-        with Keep.open(self.root) as keep:
-            keep.sessions()
-
-    def audit(self, *, deep: bool = False, host: RealHost | None = None) -> AuditReport:
-        around = {"XDG_RUNTIME_DIR": str(self.home)}
-        return audit(host or HOST, self.root, home=str(self.home), environment={}, deep=deep, around=around)
-
-    def faults(self, *, deep: bool = False) -> list[Fault]:
-        return self.audit(deep=deep).faults
-
-    def classes(self, *, deep: bool = False) -> list[str]:
-        return [one.cls for one in self.faults(deep=deep)]
-
-
-def say(journals: JournalWriters, session: str, kind: str, body: dict[str, Any]) -> None:
-    journals.append(session, [Event(IDS.new(), kind, rfc3339(HOST.now()), body)])
-
-
-@pytest.fixture
-def world(root: str, tmp_path: Path) -> World:
-    home = tmp_path / "home"
-    home.mkdir()
-    made = World(root, home)
-    with Keep.open(root) as keep:
-        keep.session("first").record("hello", ("assistant", "there"))
-    made.fill()
-    return made
-
-
 # -- journals
-
-
-def tail(folder: str) -> None:
-    with part(folder, last(folder)).open("ab") as file:
-        file.write(b'{"id":"half a fra')
-
-
-def no_line_feed(folder: str) -> None:
-    file = part(folder, last(folder))
-    file.write_bytes(file.read_bytes()[:-1])
-
-
-def flipped(folder: str) -> None:
-    file = part(folder, 2)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    file.write_bytes(data)
-
-
-def nuls(folder: str) -> None:
-    """As a power cut leaves it."""
-    file = part(folder, 2)
-    data = bytearray(file.read_bytes())
-    data[600:900] = bytes(300)
-    file.write_bytes(data)
-
-
-def changed_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[str], None]:
-    def act(folder: str) -> None:
-        file = part(folder, 2)
-        file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
-
-    return act
-
-
-def last_frame_before_the_last_part(folder: str) -> None:
-    file = part(folder, last(folder) - 1)
-    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-
-
-def reused(folder: str) -> None:
-    """Another good frame with a seq that is used: the lines after it still link to the first."""
-    file = part(folder, 2)
-    rows = file.read_bytes().splitlines(keepends=True)
-    before = frame_of(rows[2])
-    other, _ = place(
-        draft(Event(IDS.new(), Kind.MESSAGE_ADDED, "t", {"role": "user", "text": "?"})), before["seq"], before["crc"]
-    )
-    file.write_bytes(b"".join([*rows[:4], other, *rows[4:]]))
-
-
-def unlinked(folder: str) -> None:
-    """A good frame in the last part that names another one as the one before it."""
-    file = part(folder, last(folder))
-    end = frame_of(file.read_bytes().splitlines()[-1] + b"\n")
-    line, _ = place(draft(Event(IDS.new(), Kind.MESSAGE_ADDED, "t", {"role": "user", "text": "?"})), end["seq"], "deadbeef")
-    with file.open("ab") as out:
-        out.write(line)
-
-
-def crafted(kind: str, body: dict[str, Any]) -> Callable[[str], None]:
-    """A frame whose checksum is right, at the end."""
-
-    def act(folder: str) -> None:
-        file = part(folder, last(folder))
-        end = frame_of(file.read_bytes().splitlines()[-1] + b"\n")
-        line, _ = place(draft(Event(IDS.new(), kind, rfc3339(HOST.now()), body)), end["seq"], end["crc"])
-        with file.open("ab") as out:
-            out.write(line)
-
-    return act
-
-
-def without_a_piece(folder: str) -> None:
-    """A long event of which one piece holds other text; every line and every link is good."""
-    file = part(folder, last(folder))
-    end = frame_of(file.read_bytes().splitlines()[-1] + b"\n")
-    drafts = draft(Event(IDS.new(), Kind.MESSAGE_ADDED, "t", {"role": "user", "text": "x" * 1_200_000}))
-    head = drafts[1].head.replace(b"xx", b"yy", 1)
-    drafts[1] = drafts[1]._replace(head=head, crc=crc32(head))
-    lines, _ = place(drafts, end["seq"], end["crc"])
-    with file.open("ab") as out:
-        out.write(lines)
-
-
-def missing_part(folder: str) -> None:
-    part(folder, 2).unlink()
-
-
-def both_forms(folder: str) -> None:
-    plain = part(folder, 2).read_bytes()
-    assert parts.compress(HOST, folder, 2)
-    part(folder, 2).write_bytes(plain)
-
-
-def forms_that_differ(folder: str) -> None:
-    shutil.copyfile(part(folder, 3), f"{folder}/copy")
-    assert parts.compress(HOST, folder, 2)
-    os.replace(f"{folder}/copy", part(folder, 3))
-    part(folder, 3).with_suffix(".jsonl.zst").write_bytes(part(folder, 2).with_suffix(".jsonl.zst").read_bytes())
-
-
-def flipped_cold(folder: str) -> None:
-    """The last part, so that no frame behind it tells what was in it."""
-    end = last(folder)
-    assert parts.compress(HOST, folder, end, last=True)
-    cold = part(folder, end).with_suffix(".jsonl.zst")
-    data = bytearray(cold.read_bytes())
-    data[len(data) // 2] ^= 4
-    cold.write_bytes(data)
-
-
-def cut_first(folder: str) -> None:
-    """The first part of several, of which nothing can be read."""
-    assert parts.compress(HOST, folder, 1)
-    cold = part(folder, 1).with_suffix(".jsonl.zst")
-    cold.write_bytes(cold.read_bytes()[:20])
-
-
-def cut_cold(folder: str) -> None:
-    assert parts.compress(HOST, folder, 2)
-    cold = part(folder, 2).with_suffix(".jsonl.zst")
-    cold.write_bytes(cold.read_bytes()[:-20])
-
-
-def a_file(folder: str) -> None:
-    shutil.rmtree(folder)
-    Path(folder).write_text("no folder")
-
-
-def a_folder_as_part(folder: str) -> None:
-    part(folder, last(folder)).unlink()
-    part(folder, last(folder) + 1).mkdir()
-
-
-def newer(folder: str) -> None:
-    shutil.rmtree(folder)
-    Path(folder).mkdir()
-    body = {"format": 99, "journal": "python:s0", "part": 1, "carry": {}}
-    line, _ = place(draft(Event("i", Kind.PART_OPENED, "t", body)), 0, "00000000")
-    part(folder, 1).write_bytes(line)
-
-
-def last(folder: str) -> int:
-    return parts.numbers(HOST, folder)[-1]
-
-
-def frame_of(line: bytes) -> dict[str, Any]:
-    frame = parse(line.removesuffix(b"\n"))
-    assert frame is not None
-    return frame
-
-
-JOURNAL: dict[str, tuple[str, Callable[[str], None]]] = {
-    "a torn append": ("journal_tail", tail),
-    "a line feed missing": ("journal_tail", no_line_feed),
-    "a bit flipped": ("journal_damage", flipped),
-    "NULs in the middle": ("journal_damage", nuls),
-    "a cold part cut short": ("journal_damage", cut_cold),
-    "a bit of the last cold part flipped": ("journal_damage", flipped_cold),
-    "the first cold part cut short": ("journal_damage", cut_first),
-    "a line removed": ("journal_gap", changed_lines(lambda rows: rows[:3] + rows[4:])),
-    "a line doubled": ("journal_duplicate", changed_lines(lambda rows: rows[:4] + rows[3:])),
-    "lines swapped": ("journal_disorder", changed_lines(lambda rows: [*rows[:3], rows[4], rows[3], *rows[5:]])),
-    "the last frame of a part": ("journal_gap", last_frame_before_the_last_part),
-    "a seq reused": ("journal_reused", reused),
-    "a link to nothing": ("journal_link", unlinked),
-    "a part missing": ("journal_missing_part", missing_part),
-    "a piece of a long event": ("journal_chunks", without_a_piece),
-    "a body that is none": ("journal_strange", crafted(Kind.TURN_SUBMITTED, {"turn": 7})),
-    "a part in both forms": ("journal_twice", both_forms),
-    "two forms that differ": ("journal_differs", forms_that_differ),
-    "a file for a folder": ("journal_unreadable", a_file),
-    "a folder for a part": ("journal_unreadable", a_folder_as_part),
-    "a format of tomorrow": ("journal_unreadable", newer),
-    "a piece that is nobody's": ("journal_chunks", crafted(Kind.CHUNK, {"no": "of"})),
-}
 
 
 def other_file(folder: str) -> None:
@@ -302,14 +88,14 @@ ONE_PART = {
     "another file": ("journal_damage", other_file),
     "a second form": ("journal_differs", a_twin),
     "a part from elsewhere": ("journal_duplicate", one_more_part),
-    "a torn append": ("journal_tail", tail),
-    "a line feed missing": ("journal_tail", no_line_feed),
+    "a torn append": ("journal_tail", append_half_a_frame),
+    "a line feed missing": ("journal_tail", drop_last_line_feed),
     "the file gone": ("journal_missing_part", lambda folder: part(folder, 1).unlink()),
 }
 
 
 @pytest.mark.parametrize("what", ONE_PART)
-def test_the_commonest_journal_is_judged_by_how_it_looks(world: World, what: str) -> None:
+def test_the_commonest_journal_is_judged_by_how_it_looks(world: HealthyKeep, what: str) -> None:
     """W4 B5: one part, all of it indexed: two stats must be enough to see that it is another one."""
     cls, damage = ONE_PART[what]
     with Keep.open(world.root) as keep:
@@ -330,10 +116,10 @@ def linked(path: Path, elsewhere: Path) -> None:
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
 @pytest.mark.parametrize(("session", "number"), [("python:first", 1), ("python:s0", 2), ("python:s0", 0)])
 def test_a_part_that_is_a_link_is_told_and_not_followed(
-    world: World, tmp_path: Path, session: str, number: int, memory: str
+    world: HealthyKeep, tmp_path: Path, session: str, number: int, memory: str
 ) -> None:
     folder = f"{world.root}/{folder_of(session)}"
-    path = part(folder, number or last(folder))
+    path = part(folder, number or last_part(folder))
     linked(path, tmp_path / "elsewhere")
     if memory == "indexed after":
         world.index()
@@ -347,7 +133,7 @@ def test_a_part_that_is_a_link_is_told_and_not_followed(
     assert world.audit(deep=True).clean
 
 
-def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: World, tmp_path: Path) -> None:
+def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: HealthyKeep, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     linked(Path(f"{world.root}/index.sqlite"), elsewhere)
     for deep in (False, True):
@@ -359,10 +145,10 @@ def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: World, tmp_pa
 
 
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
-@pytest.mark.parametrize("what", JOURNAL)
-def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: World, what: str, memory: str) -> None:
+@pytest.mark.parametrize("what", JOURNAL_DAMAGE)
+def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: HealthyKeep, what: str, memory: str) -> None:
     """B3 T11 W4: whether the index knew the journal before, has read it since, or is not there; and however often one asks."""
-    cls, damage = JOURNAL[what]
+    cls, damage = JOURNAL_DAMAGE[what]
     assert world.classes() == world.classes(deep=True) == []
     damage(world.folder)
     if memory == "indexed after":
@@ -381,9 +167,9 @@ def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: World, what
     assert found.what and found.next and found.repairable in (False, bool(CLASSES[cls].repair))
 
 
-def test_faults_around_good_frames_cost_only_themselves(world: World) -> None:
+def test_faults_around_good_frames_cost_only_themselves(world: HealthyKeep) -> None:
     """T11: several faults in one journal are all told, each with its place."""
-    for damage in (flipped, tail, changed_lines(lambda rows: rows[:8] + rows[7:])):
+    for damage in (flip_bit, append_half_a_frame, change_lines(lambda rows: rows[:8] + rows[7:])):
         damage(world.folder)
     assert world.classes() == ["journal_damage", "journal_duplicate", "journal_tail"]
     [damage_, *_] = world.faults()
@@ -391,9 +177,9 @@ def test_faults_around_good_frames_cost_only_themselves(world: World) -> None:
 
 
 @pytest.mark.parametrize(("how", "counts"), [("accepted", (1, 0)), ("recaptured", (0, 1)), ("noted", (0, 1))])
-def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, how: str, counts: tuple[int, int]) -> None:
+def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: HealthyKeep, how: str, counts: tuple[int, int]) -> None:
     """J3: a hole that a writer tells of stays a fault; one that is called mended does not. What was repaired nobody accepted."""
-    JOURNAL["a line removed"][1](world.folder)
+    JOURNAL_DAMAGE["a line removed"][1](world.folder)
     with Keep.open(world.root) as keep:
         keep.session("s0").record("a writer opens it")
     [found] = world.faults()
@@ -419,7 +205,7 @@ def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) 
     assert [defect_fault("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
 
 
-def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: World) -> None:
+def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: HealthyKeep) -> None:
     old = f"{world.root}/state/x.json.0123456789abcdef.tmp"
     Path(old).write_text("x")
     os.utime(old, (1, 1))
@@ -433,14 +219,14 @@ def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: W
     assert world.classes() == ["leftover"]
 
 
-def test_the_keeps_own_journal_is_audited_like_any_other(world: World) -> None:
+def test_the_keeps_own_journal_is_audited_like_any_other(world: HealthyKeep) -> None:
     """B3"""
     with Keep.open(world.root) as keep:
         keep.delete("s1")
     file = part(f"{world.root}/{KEEP}", 1)
     rows = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([rows[0], rows[1].replace(b"created", b"creaked", 1), *rows[2:]]))
-    tail(f"{world.root}/{KEEP}")
+    append_half_a_frame(f"{world.root}/{KEEP}")
     with Keep.open(world.root) as keep:  # a writer settles the tail
         keep.session("more")
     assert world.classes() == ["journal_damage"]
@@ -458,10 +244,10 @@ def test_the_keeps_own_journal_is_audited_like_any_other(world: World) -> None:
     ids=["an object", "half a letter", "nothing"],
 )
 def test_a_tombstone_that_names_nobody_is_told_and_hinders_nothing(
-    world: World, kind: str, body: dict[str, Any], memory: str, cli: Callable[..., Ran]
+    world: HealthyKeep, kind: str, body: dict[str, Any], memory: str, cli: Callable[..., Ran]
 ) -> None:
     """Its checksum holds: no question, no capture and no repair may stumble over it, and somebody has to hear of it."""
-    crafted(kind, body)(f"{world.root}/{KEEP}")
+    append_frame(kind, body)(f"{world.root}/{KEEP}")
     if memory == "indexed after":
         world.index()
     elif memory == "no index":
@@ -498,7 +284,7 @@ def test_a_frame_of_wrong_shape_hinders_neither_audit_nor_restore_nor_a_writer(
         list(keep.ingest(home=home, agents=["claude"]))
         [session, *_] = keep.sessions()
         before = len(keep.show(session.id)["messages"])
-    crafted(kind, body)(f"{root}/{folder_of(session.id)}")
+    append_frame(kind, body)(f"{root}/{folder_of(session.id)}")
     with Keep.open(root, environment={}) as keep:
         assert len(keep.show(session.id)["messages"]) == before
         assert not [one for one in keep.audit(home=home)["faults"] if one["class"] in ("journal_unreadable", "source_unreadable")]
@@ -510,8 +296,8 @@ def test_a_frame_of_wrong_shape_hinders_neither_audit_nor_restore_nor_a_writer(
 # -- what only the witness knows
 
 
-def test_a_journal_that_lost_its_end_is_told(world: World) -> None:
-    gone = last(world.folder)
+def test_a_journal_that_lost_its_end_is_told(world: HealthyKeep) -> None:
+    gone = last_part(world.folder)
     part(world.folder, gone).unlink()
     [found] = world.faults()
     assert (found.cls, found.about["part"], found.about["known_by"]) == ("journal_missing_part", gone, "witness")
@@ -519,14 +305,14 @@ def test_a_journal_that_lost_its_end_is_told(world: World) -> None:
     assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
-def test_a_journal_that_is_gone_is_told(world: World) -> None:
+def test_a_journal_that_is_gone_is_told(world: HealthyKeep) -> None:
     shutil.rmtree(world.folder)
     [found] = world.faults()
     assert (found.cls, found.session) == ("journal_missing_part", world.session)
 
 
-def test_an_older_copy_of_a_part_is_a_loss(world: World) -> None:
-    file = part(world.folder, last(world.folder))
+def test_an_older_copy_of_a_part_is_a_loss(world: HealthyKeep) -> None:
+    file = part(world.folder, last_part(world.folder))
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
     [found] = world.faults()
     assert (found.cls, found.about["known_by"], found.repairable) == ("journal_missing_part", "witness", False)
@@ -534,7 +320,7 @@ def test_an_older_copy_of_a_part_is_a_loss(world: World) -> None:
     assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
-def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(world: World) -> None:
+def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(world: HealthyKeep) -> None:
     """W4"""
     shutil.rmtree(world.folder)
     journals = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
@@ -546,7 +332,7 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
 
 
 @pytest.mark.parametrize("how", ["missing", "behind", "never made"])
-def test_an_index_that_is_missing_or_behind_is_no_fault(world: World, how: str) -> None:
+def test_an_index_that_is_missing_or_behind_is_no_fault(world: HealthyKeep, how: str) -> None:
     path = Path(f"{world.root}/index.sqlite")
     if how == "behind":
         with Keep.open(world.root) as keep:
@@ -561,18 +347,18 @@ def test_an_index_that_is_missing_or_behind_is_no_fault(world: World, how: str) 
     assert report.checked["read"] == (2 if how == "behind" else 5)
 
 
-def test_a_damaged_index_is_told_and_hides_nothing(world: World) -> None:
+def test_a_damaged_index_is_told_and_hides_nothing(world: HealthyKeep) -> None:
     """B7: an answer that can't be had is not "empty"."""
-    flipped(world.folder)
+    flip_bit(world.folder)
     Path(f"{world.root}/index.sqlite").write_bytes(b"garbage" * 1000)
     assert world.classes() == ["index_unusable", "journal_damage"]
 
 
-def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: World) -> None:
+def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: HealthyKeep) -> None:
     """B7"""
     path = Path(f"{world.root}/index.sqlite")
     data = path.read_bytes()
-    flipped(world.folder)
+    flip_bit(world.folder)
     seen = set()
     for page in range(1, len(data) // 4096):
         path.write_bytes(data[: page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096 :])
@@ -582,7 +368,7 @@ def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: World) ->
     assert "index_unusable" in seen
 
 
-def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: World) -> None:
+def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: HealthyKeep) -> None:
     """Also where no question of the audit meets the damage."""
     path = Path(f"{world.root}/index.sqlite")
     sound = path.read_bytes()
@@ -604,7 +390,7 @@ def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: Wor
     assert unseen, "else a plain audit would do"
 
 
-def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: World) -> None:
+def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: HealthyKeep) -> None:
     path = Path(f"{world.root}/index.sqlite")
     data = bytearray(path.read_bytes())
     for page in range(len(data) // 4096 - 1, 0, -1):
@@ -620,7 +406,7 @@ def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: World)
 
 
 @pytest.mark.parametrize(("table", "deep"), [("places", False), ("sessions", False), ("messages", True), ("words", True)])
-def test_rows_that_are_gone_from_the_index_are_told(world: World, table: str, deep: bool) -> None:
+def test_rows_that_are_gone_from_the_index_are_told(world: HealthyKeep, table: str, deep: bool) -> None:
     db = apsw.Connection(f"{world.root}/index.sqlite")
     row = "rowid = 2" if table == "sessions" else "rowid = (SELECT min(rowid) FROM messages)"
     db.execute("DELETE FROM places WHERE session = 'python:s0'" if table == "places" else f"DELETE FROM {table} WHERE {row}")
@@ -635,7 +421,7 @@ def test_rows_that_are_gone_from_the_index_are_told(world: World, table: str, de
 # -- the rest of the keep
 
 
-def hook_call(world: World, said: bytes, *, age_s: int, event: str = "UserPromptSubmit", n: int = 1) -> Path:
+def hook_call(world: HealthyKeep, said: bytes, *, age_s: int, event: str = "UserPromptSubmit", n: int = 1) -> Path:
     Path(f"{world.root}/spool").mkdir(exist_ok=True, mode=0o700)
     name = f"{HOST.now() - age_s * 10**9:020d}-{100 + n}-{n:016x}~claude~{event}.hook"
     file = Path(f"{world.root}/spool/{name}")
@@ -643,7 +429,7 @@ def hook_call(world: World, said: bytes, *, age_s: int, event: str = "UserPrompt
     return file
 
 
-def test_hook_calls_that_wait_are_told_when_nobody_will_come_for_them(world: World) -> None:
+def test_hook_calls_that_wait_are_told_when_nobody_will_come_for_them(world: HealthyKeep) -> None:
     said = b'{"session_id":"a","cwd":"/"}'
     hook_call(world, said, age_s=5, n=1)
     assert world.audit().clean, "a turn is going on"
@@ -659,7 +445,7 @@ def test_hook_calls_that_wait_are_told_when_nobody_will_come_for_them(world: Wor
     assert world.classes() == ["spool_waiting"]
 
 
-def test_what_is_no_hook_call_in_the_spool_is_told_one_by_one(world: World) -> None:
+def test_what_is_no_hook_call_in_the_spool_is_told_one_by_one(world: HealthyKeep) -> None:
     """B1 B2"""
     good = hook_call(world, b"{}", age_s=5)
     Path(f"{world.root}/spool/notes.txt").write_text("mine")
@@ -671,7 +457,7 @@ def test_what_is_no_hook_call_in_the_spool_is_told_one_by_one(world: World) -> N
     }
 
 
-def test_a_hook_that_could_not_keep_its_call_is_told(world: World) -> None:
+def test_a_hook_that_could_not_keep_its_call_is_told(world: HealthyKeep) -> None:
     Path(f"{world.root}/spool").mkdir()
     Path(f"{world.root}/spool/problems").write_text("2026-01-01 no space\n")
     elsewhere = world.home / "dreamkeep-hook-7.problems"
@@ -684,7 +470,7 @@ def test_a_hook_that_could_not_keep_its_call_is_told(world: World) -> None:
     assert {one.about["path"] for one in found} == {str(elsewhere), f"{world.root}/spool/problems"}
 
 
-def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: World) -> None:
+def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: HealthyKeep) -> None:
     shared = world.home / "dreamkeep-hook-7.problems"
     shared.write_text(
         f"1 claude Stop OSError: no space (keep {world.root})\n2 claude Stop OSError: no space (keep {world.root}2)\n"
@@ -710,10 +496,10 @@ def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: 
         assert len(make_fault(keep)) == 1, "a new loss is told"
 
 
-def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: World) -> None:
+def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: HealthyKeep) -> None:
     """K2: with its intent; and when a copy of the journal was put back from somewhere."""
     kept = f"{world.home}/kept"
-    flipped(world.folder)
+    flip_bit(world.folder)
     shutil.copytree(world.folder, kept)
     intent = Path(f"{world.root}/state/deleting/{os.path.basename(world.folder)}")
     with Keep.open(world.root) as keep:
@@ -730,7 +516,7 @@ def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(worl
     assert (found.cls, found.session, found.about["path"]) == ("tombstone_unfinished", world.session, "")
 
 
-def with_older_index(world: World, act: Callable[[Keep], object]) -> None:
+def with_older_index(world: HealthyKeep, act: Callable[[Keep], object]) -> None:
     """As an audit sees it that asked the index just before."""
     names = [name for name in os.listdir(world.root) if name.startswith("index.sqlite")]
     for name in names:
@@ -745,7 +531,7 @@ def with_older_index(world: World, act: Callable[[Keep], object]) -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_loss(world: World, deep: bool) -> None:
+def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_loss(world: HealthyKeep, deep: bool) -> None:
     """T2: also when it has begun anew meanwhile, with less in it than the index remembers."""
 
     def deleted(keep: Keep) -> None:
@@ -758,7 +544,7 @@ def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_lo
     assert world.audit(deep=deep).clean, world.faults()
 
 
-def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(world: World) -> None:
+def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(world: HealthyKeep) -> None:
     with Keep.open(world.root) as keep:
         keep.delete(world.session)
         keep.undelete(world.session)
@@ -769,7 +555,7 @@ def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(wo
     assert world.classes() == ["journal_missing_part"]
 
 
-def test_a_deletion_that_goes_on_is_no_fault(world: World) -> None:
+def test_a_deletion_that_goes_on_is_no_fault(world: HealthyKeep) -> None:
     folder = Path(f"{world.root}/state/deleting")
     folder.mkdir()
     (folder / "x").write_text("python:x")
@@ -780,7 +566,7 @@ def test_a_deletion_that_goes_on_is_no_fault(world: World) -> None:
     HOST.close(handle)
 
 
-def test_a_lease_whose_process_is_gone_is_told_and_one_that_is_held_is_not(world: World) -> None:
+def test_a_lease_whose_process_is_gone_is_told_and_one_that_is_held_is_not(world: HealthyKeep) -> None:
     """T2"""
     folder = f"{world.root}/{OWNERS}"
     Path(folder).mkdir(exist_ok=True)
@@ -791,7 +577,7 @@ def test_a_lease_whose_process_is_gone_is_told_and_one_that_is_held_is_not(world
     mine.release()
 
 
-def test_a_turn_is_interrupted_when_its_owner_is_gone_and_only_then(world: World) -> None:
+def test_a_turn_is_interrupted_when_its_owner_is_gone_and_only_then(world: HealthyKeep) -> None:
     """T2 T8 T3: all events of a turn count, not the last one of the session; identical prompts are different turns."""
     with Keep.open(world.root) as keep:
         session = keep.session("talk")
@@ -816,7 +602,7 @@ def test_a_turn_is_interrupted_when_its_owner_is_gone_and_only_then(world: World
         assert world.audit().clean
 
 
-def test_a_compaction_that_nothing_will_end_is_told(world: World) -> None:
+def test_a_compaction_that_nothing_will_end_is_told(world: HealthyKeep) -> None:
     """S3: by its deadline."""
     sid = "5f0c2d1e-0000-4000-8000-000000000001"
     said = json.dumps({"session_id": sid, "hook_event_name": "PreCompact", "trigger": "manual", "cwd": "/"}).encode()
@@ -834,7 +620,7 @@ def test_a_compaction_that_nothing_will_end_is_told(world: World) -> None:
     assert world.audit().clean
 
 
-def test_leftovers_are_told_once_nobody_can_be_at_work_on_them(world: World) -> None:
+def test_leftovers_are_told_once_nobody_can_be_at_work_on_them(world: HealthyKeep) -> None:
     """W10: in a journal's folder, too, before and after the index has seen it."""
     temp = "0123456789abcdef.tmp"
     paths = [f"{world.root}/{temp}", f"{world.root}/state/sources.json.{temp}", f"{world.folder}/000001.jsonl.zst.{temp}"]
@@ -849,7 +635,7 @@ def test_leftovers_are_told_once_nobody_can_be_at_work_on_them(world: World) -> 
         world.index()
 
 
-def test_what_others_may_read_is_told_where_they_can_reach_it(world: World) -> None:
+def test_what_others_may_read_is_told_where_they_can_reach_it(world: HealthyKeep) -> None:
     """X1"""
     file = f"{world.root}/state"
     os.chmod(file, 0o755)
@@ -860,7 +646,7 @@ def test_what_others_may_read_is_told_where_they_can_reach_it(world: World) -> N
     assert set(world.classes()) == {"open_to_others"}
 
 
-def test_a_cache_that_cannot_be_read_is_told(world: World) -> None:
+def test_a_cache_that_cannot_be_read_is_told(world: HealthyKeep) -> None:
     """D2"""
     for said in (b"\x00garbage", b"[1]", b'{"version": 2, "sour'):
         Path(f"{world.root}/state/sources.json").write_bytes(said)
@@ -879,7 +665,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("what", PAGES)
-def test_a_page_whose_fence_is_broken_is_told(world: World, what: str) -> None:
+def test_a_page_whose_fence_is_broken_is_told(world: HealthyKeep, what: str) -> None:
     """D16"""
     said, whole = PAGES[what]
     page = Path(f"{world.root}/pages/p/MEMORY.md")
@@ -891,9 +677,9 @@ def test_a_page_whose_fence_is_broken_is_told(world: World, what: str) -> None:
 # -- nothing is written
 
 
-def everything_wrong(world: World) -> None:
+def everything_wrong(world: HealthyKeep) -> None:
     """One of each, each in a place of its own."""
-    for n, (_, damage) in enumerate(JOURNAL.values()):
+    for n, (_, damage) in enumerate(JOURNAL_DAMAGE.values()):
         journals = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
         session = f"python:bad{n}"
         for m in range(40):
@@ -903,7 +689,7 @@ def everything_wrong(world: World) -> None:
     keep = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
     say(keep, "", Kind.SESSION_DELETED, {"session": "python:q"})
     keep.close()
-    tail(f"{world.root}/{KEEP}")
+    append_half_a_frame(f"{world.root}/{KEEP}")
     old = Path(f"{world.root}/state/z.0123456789abcdef.tmp")
     old.write_text("x")
     os.utime(old, (1, 1))
@@ -926,7 +712,7 @@ def everything_wrong(world: World) -> None:
 
 #: What `everything_wrong` must give, with how often.
 ALL_WRONG = {
-    **{cls: sum(one == cls for one, _ in JOURNAL.values()) for cls, _ in JOURNAL.values()},
+    **{cls: sum(one == cls for one, _ in JOURNAL_DAMAGE.values()) for cls, _ in JOURNAL_DAMAGE.values()},
     "leftover": 2,
     "lease_stale": 1,
     "state_unreadable": 1,
@@ -944,7 +730,7 @@ def counted(found: list[Fault]) -> dict[str, int]:
 
 @pytest.mark.parametrize("index", ["there", "gone", "garbage", "in use"])
 @pytest.mark.parametrize("deep", [False, True])
-def test_an_audit_writes_nothing_anywhere(world: World, index: str, deep: bool) -> None:
+def test_an_audit_writes_nothing_anywhere(world: HealthyKeep, index: str, deep: bool) -> None:
     """B9: every byte, every name and every time of the keep is as it was, whatever is wrong and however the index lies there."""
     everything_wrong(world)
     other = None
@@ -966,7 +752,7 @@ def test_an_audit_writes_nothing_anywhere(world: World, index: str, deep: bool) 
 
 
 def test_an_audit_of_a_folder_that_is_no_keep_makes_none(root: str, tmp_path: Path) -> None:
-    report = World(root, tmp_path).audit()
+    report = HealthyKeep(root, tmp_path).audit()
     assert report.clean and not os.path.exists(root)
 
 
@@ -976,7 +762,7 @@ _WRITES = (
 )
 
 
-def test_no_system_call_of_an_audit_writes(world: World, tmp_path: Path) -> None:
+def test_no_system_call_of_an_audit_writes(world: HealthyKeep, tmp_path: Path) -> None:
     """B9: no file is opened for writing, nothing is made, renamed, cut or taken away; only its answer is written."""
     if shutil.which("strace") is None:
         pytest.skip("there is no strace on this machine")
@@ -1013,7 +799,7 @@ def test_no_system_call_of_an_audit_writes(world: World, tmp_path: Path) -> None
 # -- little is read
 
 
-def test_a_clean_second_audit_opens_no_journal_and_a_change_only_that_one(world: World) -> None:
+def test_a_clean_second_audit_opens_no_journal_and_a_change_only_that_one(world: HealthyKeep) -> None:
     """B5: the cost is proportional to what changed."""
     world.fill(sessions=20)
     host = Watching()
@@ -1024,7 +810,7 @@ def test_a_clean_second_audit_opens_no_journal_and_a_change_only_that_one(world:
     changed = f"{world.root}/{folder_of('python:s7')}"
     report = world.audit(host=host)
     assert report.clean and report.checked["read"] == 1
-    assert set(host.parts()) == {str(part(changed, last(changed)))}
+    assert set(host.parts()) == {str(part(changed, last_part(changed)))}
     host.opened.clear()
     assert world.audit(host=host, deep=True).clean
     assert len(set(host.parts())) == sum(len(parts.numbers(HOST, f.path)) for f in journal_folders(world.root))
@@ -1035,7 +821,7 @@ def journal_folders(root: str) -> Iterator[os.DirEntry[str]]:
     yield from os.scandir(f"{root}/journal/sessions/python")
 
 
-def test_a_part_that_was_compressed_is_not_judged_anew(world: World) -> None:
+def test_a_part_that_was_compressed_is_not_judged_anew(world: HealthyKeep) -> None:
     """J7: its bytes are the same; the checksum says so, in whichever form they lie there."""
     with Keep.open(world.root) as keep:
         assert keep.compress(everything=True) > 10
@@ -1044,9 +830,9 @@ def test_a_part_that_was_compressed_is_not_judged_anew(world: World) -> None:
         world.index()
 
 
-def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: World) -> None:
+def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: HealthyKeep) -> None:
     """W4: same size, same time, same inode; other bytes."""
-    for number in (1, last(world.folder)):
+    for number in (1, last_part(world.folder)):
         file = part(world.folder, number)
         data, at = bytearray(file.read_bytes()), file.stat()
         data[-100] ^= 1
@@ -1055,7 +841,7 @@ def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: Worl
         os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
     assert world.audit().clean
     found = world.faults(deep=True)
-    end = last(world.folder)
+    end = last_part(world.folder)
     # The last frame was no unfinished append: the index knows it.
     assert [(one.cls, one.about.get("part")) for one in found] == [
         ("journal_damage", 1),
@@ -1067,7 +853,7 @@ def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: Worl
 # -- one bad thing hides nothing
 
 
-def test_one_poison_of_every_kind_among_a_hundred_good_sessions(world: World) -> None:
+def test_one_poison_of_every_kind_among_a_hundred_good_sessions(world: HealthyKeep) -> None:
     """B1 B2 B3 T8 T11 W4: every poison is told, every good session is there, and none of them is called bad."""
     world.fill(sessions=100, messages=5)
     everything_wrong(world)
@@ -1123,12 +909,12 @@ class RefusingHost(Noticing):
         ("/state/sources.json", "state_unreadable"),
     ],
 )
-def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: World, refused: str, cls: str) -> None:
+def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: HealthyKeep, refused: str, cls: str) -> None:
     """B2 B3 B7: unreadable is not "empty"."""
     for folder in ("spool", "pages", "state/owners"):
         Path(f"{world.root}/{folder}").mkdir(exist_ok=True)
     Path(f"{world.root}/state/sources.json").write_text("{}")
-    flipped(f"{world.root}/{folder_of('python:s1')}")
+    flip_bit(f"{world.root}/{folder_of('python:s1')}")
     found = counted(world.audit(deep=True, host=RefusingHost(refused)).faults)
     assert cls in found
     assert "journal_damage" in found or refused == "/journal/sessions/python"
@@ -1138,7 +924,7 @@ def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: W
 # -- others are at work
 
 
-def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: World) -> None:
+def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: HealthyKeep) -> None:
     """B7: a writer makes the file, then writes; in between nothing says whose it is."""
     world.audit()
     folder = Path(world.root, folder_of("python:fresh"))
@@ -1151,7 +937,7 @@ def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: Wo
     assert [one.cls for one in world.audit().faults] == ["journal_unreadable"], "nobody is at it, and nobody will be"
 
 
-def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(world: World) -> None:
+def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(world: HealthyKeep) -> None:
     """B7: it was looked at between its making and its first frame, and deleted since."""
     with Keep.open(world.root, environment={}) as keep:
         keep.session("fresh").record("hello")
@@ -1165,7 +951,7 @@ def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(w
     assert world.audit().faults == []
 
 
-def test_an_audit_beside_writers_tells_of_no_fault_that_is_none(world: World) -> None:
+def test_an_audit_beside_writers_tells_of_no_fault_that_is_none(world: HealthyKeep) -> None:
     """T2 B7: appends, rotations, compressions, deletions, an index that is followed and thrown away, all the time."""
     stop = Path(f"{world.home}/stop")
     code = f"""
@@ -1211,9 +997,9 @@ print(n)
     assert world.audit(deep=True).clean
 
 
-def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: World) -> None:
+def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: HealthyKeep) -> None:
     """J4: what is half there is looked at again while nobody may write."""
-    file = part(world.folder, last(world.folder))
+    file = part(world.folder, last_part(world.folder))
     whole = file.read_bytes()
     file.write_bytes(whole[:-50])
     handle = HOST.open_lock(f"{world.folder}/lock")
@@ -1231,23 +1017,8 @@ def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: World) -> 
     assert [one.cls for one in found if one.cls != "index_drift"] == []
 
 
-class MeddlingHost(RealHost):
-    """Somebody does something just when the sessions are listed."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act: Callable[[], None] | None = act
-
-    def names(self, folder: str) -> list[str]:
-        if folder.endswith("/journal/sessions/python") and self._act:
-            act, self._act = self._act, None
-            found = super().names(folder)
-            act()
-            return found
-        return super().names(folder)
-
-
 @pytest.mark.parametrize("index", ["follows", "stays behind", "is not there"])
-def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: World, index: str) -> None:
+def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: HealthyKeep, index: str) -> None:
     """K2: between asking who is deleted and looking at his journal."""
     if index == "is not there":
         os.remove(f"{world.root}/index.sqlite")
@@ -1263,7 +1034,7 @@ def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: Worl
     assert world.audit(host=MeddlingHost(delete)).clean
 
 
-def test_a_journal_that_is_compressed_while_it_is_looked_at_is_no_fault(world: World) -> None:
+def test_a_journal_that_is_compressed_while_it_is_looked_at_is_no_fault(world: HealthyKeep) -> None:
     def compress() -> None:
         with Keep.open(world.root) as keep:
             keep.compress(everything=True)
@@ -1285,14 +1056,14 @@ class ForgetfulHost(RealHost):
         return super().open_stream(path)
 
 
-def test_what_is_missing_for_a_moment_is_looked_at_again(world: World) -> None:
+def test_what_is_missing_for_a_moment_is_looked_at_again(world: HealthyKeep) -> None:
     os.remove(f"{world.root}/index.sqlite")
     path = str(part(world.folder, 1))
     host = ForgetfulHost(path)
     assert world.audit(host=host).clean and not host._missing
 
 
-def test_what_an_index_says_while_it_moves_is_asked_again(world: World) -> None:
+def test_what_an_index_says_while_it_moves_is_asked_again(world: HealthyKeep) -> None:
     """B7: read without a lock, it may have been half of one moment and half of the next."""
     calls = []
 
@@ -1316,7 +1087,7 @@ def _handles() -> int:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="no /proc here")
 @pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
-def test_handles_do_not_pile_up(world: World, times: int) -> None:
+def test_handles_do_not_pile_up(world: HealthyKeep, times: int) -> None:
     """B6: with an index, with a damaged one, with faults of every kind."""
     everything_wrong(world)
     world.audit()
@@ -1333,11 +1104,11 @@ def test_handles_do_not_pile_up(world: World, times: int) -> None:
 # -- the surface
 
 
-def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: World, cli: Callable[..., Ran]) -> None:
+def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: HealthyKeep, cli: Callable[..., Ran]) -> None:
     """U1"""
     clean = cli("audit", "--home", str(world.home))
     assert (clean.code, clean.err) == (0, "") and ": no problems." in clean.out
-    flipped(world.folder)
+    flip_bit(world.folder)
     told = cli("audit", "--deep", "--home", str(world.home))
     assert told.code == 1 and "journal_damage" in told.out and "→" in told.out and ": 1 problem." in told.out
     data = cli("audit", "--json", "--home", str(world.home))
@@ -1347,7 +1118,7 @@ def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: World
         assert keep.audit(home=world.home) == data.json
 
 
-def test_an_audit_starts_no_drainer(world: World, cli: Callable[..., Ran]) -> None:
+def test_an_audit_starts_no_drainer(world: HealthyKeep, cli: Callable[..., Ran]) -> None:
     """B9: any other command would."""
     hook_call(world, b'{"session_id":"a","cwd":"/"}', age_s=5)
     assert cli("audit", "--home", str(world.home)).code == 0
@@ -1372,7 +1143,7 @@ def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [b"nonsense = [", b"[dream]\nno_such_key = 1\n", None])
 def test_settings_that_can_not_be_used_are_told_and_hide_nothing_else(
-    world: World, cli: Callable[..., Ran], broken: bytes | None
+    world: HealthyKeep, cli: Callable[..., Ran], broken: bytes | None
 ) -> None:
     """An audit is what one runs when things are broken. What is excluded from capture is not known then."""
     hook_call(world, b'{"session_id":"a","cwd":"/"}', age_s=7200)

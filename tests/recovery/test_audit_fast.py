@@ -16,8 +16,8 @@ from dreamkeep.index import part_fingerprints
 from dreamkeep.journal import parts
 from tests.helpers.claude_home import home_with
 from tests.helpers.faults import FragileHost
+from tests.helpers.journal_damage import HealthyKeep
 from tests.helpers.transcript_damage import LINES, audit, classes, ingest
-from tests.recovery.test_audit import World
 
 HOST = RealHost()
 Change = Callable[[bytes], bytes]
@@ -92,7 +92,7 @@ class Mutated:
     def __init__(self, folder: str) -> None:
         home = Path(folder, "home")
         home.mkdir()
-        self.world = World(f"{folder}/keep", home)
+        self.world = HealthyKeep(f"{folder}/keep", home)
         with Keep.open(self.world.root) as keep:
             for n in range(2):
                 for m in range(4):
