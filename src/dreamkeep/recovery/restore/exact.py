@@ -109,15 +109,18 @@ def find_files(host: Host, folder: str, summary: Summary, home: Home, generation
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
                 notes.append(f"{about['path']} is not one of {summary.agent}'s folders, so it goes to {path}")
-            if file.path in files:
-                # Captured from two places, and both go to the same one.
-                small, file = sorted((files[file.path], file), key=lambda copy: copy.size)
-                if not _begins_with(file.pieces, small.pieces):
-                    what = f"two different copies were captured; the larger one ({file.size} bytes) is restored"
-                    notes.append(f"{file.path}: {what}, not the other ({small.size} bytes).")
-            files[file.path] = file
+            files[file.path] = _select_larger(files[file.path], file, notes) if file.path in files else file
     notes += [database.note for database in databases.values() if database.note]
     return ExactFiles(tuple(files.values()), tuple(databases.values()), tuple(notes), count_lost_events(host, folder))
+
+
+def _select_larger(earlier: ExactFile, later: ExactFile, notes: list[str]) -> ExactFile:
+    """The larger of two files that were captured in different places and go to the same one."""
+    small, large = sorted((earlier, later), key=lambda copy: copy.size)
+    if not _begins_with(large.pieces, small.pieces):
+        what = f"two different copies were captured; the larger one ({large.size} bytes) is restored"
+        notes.append(f"{large.path}: {what}, not the other ({small.size} bytes).")
+    return large
 
 
 def _list_sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
@@ -256,37 +259,55 @@ def _database(host: Host, folder: str, agent: str, name: str, path: str) -> Data
 
 
 def row_versions(agent: str, lines: Iterable[bytes]) -> list[dict[str, Table]]:
-    """The rows that were in a database together, the newest version last. Pure. Rows that are merely gone were lost, so they
-    stay, and so do the words of a row that was blanked. But if their words were inserted again, the session was written anew,
-    and with the old rows it would be there twice: that begins a new version."""
-    versions: list[dict[str, Table]] = []
-    now: dict[str, Table] = {MESSAGES: {}}
-    before = now
-    gone: Table = {}
-    new: set[str] = set()
-
-    def settle() -> None:
-        if new & {_words(row) for row in gone.values()}:
-            versions.append(before)
-        else:
-            now[MESSAGES] = {**gone, **now[MESSAGES]}
-
+    """The rows that were in a database together, the newest version last. Pure."""
+    history = _RowHistory(agent)
     for line in lines:
-        keys = set(gone_in(line))
-        if keys:
-            settle()
-            before, new = {table: dict(rows) for table, rows in now.items()}, set()
-            gone = {key: row for key, row in now[MESSAGES].items() if f"{MESSAGES}/{key}" in keys}
-            now[MESSAGES] = {key: row for key, row in now[MESSAGES].items() if key not in gone}
+        history.add_line(line)
+    history.settle_removed()
+    return [*history.versions, history.now]
+
+
+class _RowHistory:
+    """Replays captured rows. A message row that is merely gone was lost, so it stays, and a row that was blanked keeps its words.
+    But if the words of a removed row were inserted again, the session was written anew. With the old rows it would be there
+    twice, so a new version begins."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self.versions: list[dict[str, Table]] = []
+        self.now: dict[str, Table] = {MESSAGES: {}}
+        #: The rows before the last removal, the messages that it removed, and the words that were inserted since.
+        self._before = self.now
+        self._removed: Table = {}
+        self._inserted: set[str] = set()
+
+    def add_line(self, line: bytes) -> None:
+        if keys := set(gone_in(line)):
+            self.settle_removed()
+            self._remove(keys)
         record = json.loads(line)
         table, row = str(record["table"]), record["row"]
-        if table == MESSAGES and row.get("id") not in now[MESSAGES]:
-            new.add(_words(row))
-        elif table == MESSAGES:
-            row = with_its_words(agent, now[MESSAGES][row.get("id")], row)
-        now.setdefault(table, {})[row.get("id")] = row
-    settle()
-    return [*versions, now]
+        if table == MESSAGES:
+            known = self.now[MESSAGES].get(row.get("id"))
+            if known is None:
+                self._inserted.add(_words(row))
+            else:
+                row = with_its_words(self._agent, known, row)
+        self.now.setdefault(table, {})[row.get("id")] = row
+
+    def _remove(self, keys: set[str]) -> None:
+        self._before = {table: dict(rows) for table, rows in self.now.items()}
+        self._inserted = set()
+        messages = self.now[MESSAGES]
+        self._removed = {key: row for key, row in messages.items() if f"{MESSAGES}/{key}" in keys}
+        self.now[MESSAGES] = {key: row for key, row in messages.items() if key not in self._removed}
+
+    def settle_removed(self) -> None:
+        """Keep the rows before the removal as a version of their own, or put the removed rows back."""
+        if self._inserted & {_words(row) for row in self._removed.values()}:
+            self.versions.append(self._before)
+        else:
+            self.now[MESSAGES] = {**self._removed, **self.now[MESSAGES]}
 
 
 def _words(row: Row) -> str:

@@ -163,22 +163,30 @@ class _WebuiAudit:
     def _session(self, folder: Folder, sid: str, row: WebuiRow | None) -> Iterator[Fault]:
         live: documents.Document | None = None
         first = ""
+        is_deleted = sid in (folder.deleted or ())
         if sid in folder.lives:
-            needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
-            needed = needed or (row is not None and row.live > self._room(folder, sid))
-            if needed or not self._is_unchanged(folder, sid):
+            if self._must_open(folder, sid, row):
                 live = folder.document(folder.live(sid))
-                if live is None and sid not in (folder.deleted or ()):
-                    yield from self._corrupt(folder, sid)
-                elif live is not None:
+                if live is not None:
                     yield from self._whole(folder, sid, live, row)
-        elif not folder.deleted or sid not in folder.deleted:
+                elif not is_deleted:
+                    yield from self._corrupt(folder, sid)
+        elif not is_deleted:
             for found in self._gone(folder, sid, row):
-                # A file with only the prompt would stand where the whole session has to be restored.
-                first = first if found.repairable or found.cls == "webui_empty_row" else _GONE_FIRST
+                if not found.repairable and found.cls != "webui_empty_row":
+                    # A file with only the prompt would stand where the whole session has to be restored.
+                    first = _GONE_FIRST
                 yield found
-        if sid in folder.journals and sid not in (folder.deleted or ()):
+        if sid in folder.journals and not is_deleted:
             yield from self._turns(folder, sid, live, first)
+
+    def _must_open(self, folder: Folder, sid: str, row: WebuiRow | None) -> bool:
+        """Whether the file has to be read: something else may hold more than it, or it is not as it was captured."""
+        if sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid):
+            return True
+        if row is not None and row.live > self._room(folder, sid):
+            return True
+        return not self._is_unchanged(folder, sid)
 
     def _is_unchanged(self, folder: Folder, sid: str) -> bool:
         """Whether the file looks as it did when it was captured, and was well then."""
