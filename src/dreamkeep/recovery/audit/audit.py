@@ -28,7 +28,7 @@ from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, no
 from dreamkeep.recovery.isolate import TROUBLE, describe_error, raise_if_index
 from dreamkeep.recovery.repair.context import PlanContext
 from dreamkeep.recovery.repair.movable import why_not
-from dreamkeep.recovery.repair.reread import promised
+from dreamkeep.recovery.repair.reread import check_promises
 
 #: The class and place of the fault when a whole check fails.
 _CHECKS = {
@@ -127,7 +127,7 @@ def audit(
     # An earlier version identified faults by the whole path. What was accepted then stays accepted.
     left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
     checked["accepted"] = checked.get("accepted", 0) + len({one.id for one, _ in named} - left.keys())
-    sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
+    sure = list(check_promises(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
     return AuditReport(checked, sure, sorted(notices))
 
 
