@@ -1,7 +1,7 @@
-"""A folded session as the plain talk that every agent's format can hold, and a list of what does not go into it. Pure.
+"""Turns a session into the plain talk that every agent's format can hold, and counts what does not go into it. Pure.
 
-Left out, and counted: what was taken back, and what the client itself said (environment, reminders, hooks, our own packs): the
-agent that resumes says its own. What a fork copied from its parent is part of what its model sees, and stays.
+Left out and counted are messages that were undone, and those of the client itself (environment, reminders, hooks, our own packs):
+the agent that resumes adds its own. What a fork copied from its parent stays, because its model sees it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LONGEST_ID = 64
 _SAFE = re.compile(r"[^A-Za-z0-9_-]")
 _EPOCH = "1970-01-01T00:00:00.000000Z"
 _TICK = timedelta(milliseconds=1)
-#: Prompts and summaries stand apart from what is next to them: in Hermes, rows within some 20 ms count as a compaction's copies.
+#: The gap around prompts and summaries: in Hermes, rows within some 20 ms count as a compaction's copies.
 _APART = timedelta(milliseconds=50)
 _SPOKEN = {f.USER: USER, f.ASSISTANT: ASSISTANT, f.REASONING: REASONING, f.SUMMARY: SUMMARY}
 _DEEPEST = 100
 
-#: What did not go in, in words for people; the keys of a Losses.
+#: What did not go in, as shown to the user: the keys of `Losses`.
 REWOUND = "messages that were undone"
 CLIENT = "messages from the client itself: environment, reminders, hooks, notices"
 EMPTY = "messages without text"
@@ -59,11 +59,11 @@ TIMES = "unknown or out-of-order times: adjusted"
 
 
 def build_talk(summary: Summary, messages: Iterable[Message], about: Mapping[str, Any], cwd: str = "") -> tuple[Talk, Losses]:
-    """`about`: what else is known of the session (model, branch). `cwd`: another folder than its own."""
+    """`about`: what else is known of the session (model, branch). `cwd`: a folder that replaces the session's own."""
     lost: Losses = Counter()
-    steps = _paired(list(_steps(messages, lost)), lost)
-    timed = tuple(_timed(steps, summary.started_at or "", lost))
-    first = next((step.text for step in timed if step.kind == USER), "")
+    steps = _pair_results(list(_list_steps(messages, lost)), lost)
+    steps_with_times = tuple(_set_times(steps, summary.started_at or "", lost))
+    first = next((step.text for step in steps_with_times if step.kind == USER), "")
     title = clean(summary.title)
     talk = Talk(
         summary.id,
@@ -71,8 +71,8 @@ def build_talk(summary: Summary, messages: Iterable[Message], about: Mapping[str
         "" if title == title_of(first) else title,
         clean(str(about.get("model") or "")),
         clean(str(about.get("branch") or "")),
-        timed[0].at if timed else summary.started_at or _EPOCH,
-        timed,
+        steps_with_times[0].at if steps_with_times else summary.started_at or _EPOCH,
+        steps_with_times,
         title_of(first),
     )
     return talk, lost
@@ -81,9 +81,9 @@ def build_talk(summary: Summary, messages: Iterable[Message], about: Mapping[str
 # -- messages → steps
 
 
-def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[TalkStep]:
+def _list_steps(messages: Iterable[Message], lost: Losses) -> Iterator[TalkStep]:
     for message in messages:
-        why = _left_out(message)
+        why = _why_left_out(message)
         if why:
             lost[why] += 1
             continue
@@ -103,35 +103,37 @@ def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[TalkStep]:
         elif kind != ASSISTANT or not tool:
             lost[EMPTY] += 1
         if kind == ASSISTANT and tool:
-            yield TalkStep(CALL, "", at, str(tool.get("id") or ""), str(tool.get("name") or ""), _object(tool.get("input"), lost))
+            yield TalkStep(
+                CALL, "", at, str(tool.get("id") or ""), str(tool.get("name") or ""), _plain_object(tool.get("input"), lost)
+            )
 
 
-def _left_out(message: Message) -> str:
+def _why_left_out(message: Message) -> str:
     if message.mark == f.REWOUND:
         return REWOUND
-    # A result is its call's, whatever memory was handed in with it.
-    own = ("", f.COPIED, f.PARTIAL, f.INJECTED) if message.role == f.TOOL else ("", f.COPIED, f.PARTIAL)
-    if message.role == f.SYSTEM or (message.mark not in own and message.role != f.SUMMARY):
+    # A result belongs to its call, whatever memory was injected with it.
+    kept_marks = ("", f.COPIED, f.PARTIAL, f.INJECTED) if message.role == f.TOOL else ("", f.COPIED, f.PARTIAL)
+    if message.role == f.SYSTEM or (message.mark not in kept_marks and message.role != f.SUMMARY):
         return CLIENT
     return "" if message.role in _SPOKEN or message.role == f.TOOL else ROLES
 
 
-def _object(value: object, lost: Losses) -> dict[str, Any]:
+def _plain_object(value: object, lost: Losses) -> dict[str, Any]:
     """An object that strict JSON can hold."""
-    found = _strict(value, 0)
-    whole = found if isinstance(found, dict) else {} if value is None else {"input": found}
-    lost[INPUTS] += value is not None and not _same(whole, value)
-    return whole
+    strict = _strict_value(value, 0)
+    plain = strict if isinstance(strict, dict) else {} if value is None else {"input": strict}
+    lost[INPUTS] += value is not None and not _is_same(plain, value)
+    return plain
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same(first: object, second: object) -> bool:
     try:
-        return one == other
+        return first == second
     except RecursionError:
         return False
 
 
-def _strict(value: object, depth: int) -> Any:
+def _strict_value(value: object, depth: int) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -141,9 +143,9 @@ def _strict(value: object, depth: int) -> Any:
     if isinstance(value, (Mapping, list, tuple)) and depth >= _DEEPEST:
         return "…"
     if isinstance(value, Mapping):
-        return {clean(str(key)): _strict(one, depth + 1) for key, one in value.items()}
+        return {clean(str(key)): _strict_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(one, depth + 1) for one in value]
+        return [_strict_value(item, depth + 1) for item in value]
     return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
@@ -151,7 +153,7 @@ def _strict(value: object, depth: int) -> Any:
 
 
 class _Ids:
-    """Ids as models' interfaces take them, each once."""
+    """Makes ids that models' interfaces accept, each only once."""
 
     def __init__(self, lost: Losses) -> None:
         self._lost = lost
@@ -159,13 +161,13 @@ class _Ids:
 
     def new(self, wanted: str) -> str:
         safe = _SAFE.sub("_", wanted)[:_LONGEST_ID] or f"call_{len(self._used) + 1}"
-        found, n = safe, 1
-        while found in self._used:
+        id, n = safe, 1
+        while id in self._used:
             n += 1
-            found = f"{safe[: _LONGEST_ID - 8]}-{n}"
-        self._used.add(found)
-        self._lost[IDS] += found != wanted
-        return found
+            id = f"{safe[: _LONGEST_ID - 8]}-{n}"
+        self._used.add(id)
+        self._lost[IDS] += id != wanted
+        return id
 
 
 def _name(wanted: str, lost: Losses) -> str:
@@ -174,8 +176,8 @@ def _name(wanted: str, lost: Losses) -> str:
     return safe
 
 
-def _paired(steps: list[TalkStep], lost: Losses) -> list[TalkStep]:
-    """Each call with its one result, which stands right behind the calls that were made together with it."""
+def _pair_results(steps: list[TalkStep], lost: Losses) -> list[TalkStep]:
+    """Gives each call one result, right after the calls that were made together with it."""
     ids = _Ids(lost)
     calls: dict[str, list[int]] = {}  # calls that wait for a result, by their id
     results: dict[int, TalkStep] = {}  # call → result
@@ -194,66 +196,65 @@ def _paired(steps: list[TalkStep], lost: Losses) -> list[TalkStep]:
             else:
                 lost[UNCALLED] += 1
                 made[n] = TalkStep(CALL, "", step.at, ids.new(step.id), _name(step.name, lost))
-    return list(_ordered(steps, results, made, names, lost))
+    return list(_order_steps(steps, results, made, names, lost))
 
 
-def _ordered(
+def _order_steps(
     steps: list[TalkStep],
     results: Mapping[int, TalkStep],
     made: Mapping[int, TalkStep],
     names: Mapping[int, tuple[str, str]],
     lost: Losses,
 ) -> Iterator[TalkStep]:
-    together: list[TalkStep] = []
+    pending: list[TalkStep] = []  # the results of the calls that were made together
     answered = False
     for n, step in enumerate(steps):
         if step.kind == CALL:
             if answered:  # the model had seen results before it made this one
-                yield from together
-                together, answered = [], False
-            own, name = names[n]
-            yield step._replace(id=own, name=name)
-            found = results.get(n)
-            lost[UNANSWERED] += found is None
-            answer = found or TalkStep(RESULT, NO_RESULT, step.at, failed=True)
-            together.append(answer._replace(id=own, name=name))
+                yield from pending
+                pending, answered = [], False
+            id, name = names[n]
+            yield step._replace(id=id, name=name)
+            result = results.get(n)
+            lost[UNANSWERED] += result is None
+            result = result or TalkStep(RESULT, NO_RESULT, step.at, failed=True)
+            pending.append(result._replace(id=id, name=name))
             continue
         if step.kind == RESULT and n not in made:
             answered = True
-            continue  # it stands behind its call
-        yield from together
-        together, answered = [], False
+            continue  # it comes right after its call
+        yield from pending
+        pending, answered = [], False
         if step.kind == RESULT:
             yield made[n]
             yield step._replace(id=made[n].id, name=made[n].name)
         else:
             yield step
-    yield from together
+    yield from pending
 
 
 # -- times
 
 
-def _timed(steps: list[TalkStep], started: str, lost: Losses) -> Iterator[TalkStep]:
-    known = next((step.at for step in steps if step.at), "") or parse_time(started) or _EPOCH
-    least = moment(known)
+def _set_times(steps: list[TalkStep], started: str, lost: Losses) -> Iterator[TalkStep]:
+    """Every step gets a time, later than the one before."""
+    least = moment(next((step.at for step in steps if step.at), "") or parse_time(started) or _EPOCH)
     for n, step in enumerate(steps):
         at = moment(step.at) if step.at else least
         if at < least or not step.at:
             lost[TIMES] += 1
             at = max(at, least)
-        yield step._replace(at=_shown(at))
-        apart = step.kind in (USER, SUMMARY) or (n + 1 < len(steps) and steps[n + 1].kind == SUMMARY)
-        after = _APART if apart else _TICK
-        least = _later(at, after)
+        yield step._replace(at=_format_time(at))
+        is_apart = step.kind in (USER, SUMMARY) or (n + 1 < len(steps) and steps[n + 1].kind == SUMMARY)
+        least = _add_time(at, _APART if is_apart else _TICK)
 
 
-def _later(at: datetime, by: timedelta) -> datetime:
+def _add_time(at: datetime, by: timedelta) -> datetime:
     try:
         return at + by
     except OverflowError:
         return at
 
 
-def _shown(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")

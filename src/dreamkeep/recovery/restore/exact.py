@@ -1,9 +1,9 @@
-"""A session byte for byte from its journal: which files it had, which version of each is the richest, and where they go.
+"""Finds what to restore byte for byte: which files a session had, which version of each is the richest, and where they go.
 
 A file that only grows has one generation. If the newest generation is poorer than an earlier one, because the file shrank, was
 blanked or replaced, the richest is chosen (by the bytes that are not blanks or NULs), unless the agent's own document says that
 this was intended: Hermes WebUI notes clears, undos and compactions there. Bytes are checked against the checksum that was
-journaled with them. Nobody knows what else was in a journal with holes, so nothing from one is called exact.
+journaled with them. Nothing from a journal with holes is called exact, because nobody knows what else was in it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ExactFiles(NamedTuple):
 
 
 def count_lost_events(host: Host, folder: str) -> int:
-    """Events that are missing from a journal and were not brought back. An end that can't be read may be one, too."""
+    """How many events are missing from a journal and were not brought back. An end that can't be read counts as one, too."""
     scan = Scan(host, folder, heads=True).run()
     holes = [
         hole
@@ -124,7 +124,7 @@ def _select_larger(earlier: ExactFile, later: ExactFile, notes: list[str]) -> Ex
 
 
 def _list_sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
-    """The session's sources of that agent, its transcript last: when it appears, everything else is there."""
+    """The session's sources of that agent, its transcript last, so that everything else is there when it appears."""
     found = source_bytes.sources(host, folder)
     own = {name: about for name, about in found.items() if about.get("agent", agent) == agent and about.get("path")}
     return dict(sorted(own.items(), key=lambda pair: (pair[1].get("role") in _TRANSCRIPTS, pair[1]["path"])))
@@ -161,7 +161,7 @@ class _Versions:
         self._marks = agent.shrink_marks if agent else ()
         names = [name for name, about in sources.items() if about.get("form") != ROWS]
         cursors = source_bytes.words(host, folder, names)
-        # Of a generation without bytes nothing was read yet.
+        # Nothing was read yet of a generation without bytes.
         self._cursors = {name: {n: cursor for n, cursor in cursors[name].items() if cursor.offset} for name in names}
         self._loaded: dict[str, tuple[int, list[bytes]]] = {}
         self._load([name for name in names if len(self._cursors[name]) > 1 or self._size(name) <= _SMALL])
@@ -209,7 +209,7 @@ class _Versions:
         read: Pieces = partial(source_bytes.grown, self._host, self._folder, name, chosen)
         pieces: Pieces = read if lines is None else partial(iter, lines)
         cursor = cursors[chosen]
-        _check(pieces, cursor, path)
+        _check_bytes(pieces, cursor, path)
         is_masked = cursor.masked_crc is not None
         return ExactFile(path, role, form, pieces, cursor.offset, chosen, newest, cursors[newest].offset, is_masked)
 
@@ -220,7 +220,7 @@ def _is_intended(before: list[bytes], after: list[bytes], marks: Iterable[str]) 
     return any(new.get(key) not in (None, old.get(key)) for key in marks)
 
 
-def _check(pieces: Pieces, cursor: SourceCursor, path: str) -> None:
+def _check_bytes(pieces: Pieces, cursor: SourceCursor, path: str) -> None:
     size = crc = 0
     for piece in pieces():
         size += len(piece)
@@ -242,7 +242,7 @@ _WORDS = ("role", "content", "tool_call_id", "tool_calls")
 
 
 def _database(host: Host, folder: str, agent: str, name: str, path: str) -> Database:
-    """Each row once, in its last version, at the place of its first. If the session was written anew: its richest version."""
+    """Each row once, in its last version, where its first was. Of a session that was written anew, its richest version."""
     masked = False
     lines = []
     for about, line in source_bytes.captured(host, folder):

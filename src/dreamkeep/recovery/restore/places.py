@@ -1,8 +1,8 @@
 """Where a restored file goes: only ever to a place where its agent keeps sessions.
 
 A path in a journal can't be trusted: somebody else's snapshot, or a file that was named by hand, may contain any path. So a path
-counts only if it is below a folder of that agent (this user's, or by its name that of any home) and is named as the agent names
-such files. A file from anywhere else goes to where the agent would have put it, or nowhere.
+counts only if it is below a folder of that agent (in this user's home or, going by the folder's name, in any home) and is named
+as the agent names such files. A file from anywhere else goes to where the agent would have put it, or nowhere.
 
     --home DIR          to the same place in the agent's folders below DIR
     without --home      to where it was, if that is such a place; otherwise into this user's home, with a note
@@ -24,19 +24,19 @@ _STARTED = "1970-01-01T00:00:00.000000Z"
 
 
 class Home(NamedTuple):
-    """`named`: given by the user, so nothing else counts. `environment` may move the agents' folders of the user's own home."""
+    """`named`: the user named it, so nothing else counts. `environment` may move the agents' folders of the user's own home."""
 
     path: str
     named: bool
     environment: Mapping[str, str]
 
     def places(self, agent: str) -> list[str]:
-        return [_normalise(one) for one in discovery(agent).homes(self.path, {} if self.named else self.environment)]
+        return [_normalise(folder) for folder in discovery(agent).homes(self.path, {} if self.named else self.environment)]
 
     def usual(self, agent: str) -> list[tuple[str, str]]:
         """(folder, its path relative to the home folder)."""
         size = len(self.path.rstrip("/"))
-        return [(one, one[size:]) for one in map(_normalise, discovery(agent).homes(self.path, {}))]
+        return [(folder, folder[size:]) for folder in map(_normalise, discovery(agent).homes(self.path, {}))]
 
 
 def _normalise(path: str) -> str:
@@ -63,18 +63,18 @@ def is_agent_path(agent: str, path: str, home: Home) -> bool:
     """Whether the agent would keep a session's file there."""
     if not path.startswith("/") or "\0" in path or "\ufffd" in path or {"", ".", ".."} & set(path.split("/")[1:]):
         return False
-    usual = [one for one, _ in home.usual(agent)]
-    for known in home.places(agent):
-        if path.startswith(f"{known}/"):
-            # Asked by its name in the usual place: where the folder was moved, its own name may be anything.
-            usual_folder = next((one for one in usual if os.path.basename(one) == os.path.basename(known)), usual[0])
-            return discovery(agent).claims(usual_folder + path[len(known) :]) is not None
+    usual = [folder for folder, _ in home.usual(agent)]
+    for place in home.places(agent):
+        if path.startswith(f"{place}/"):
+            # Check the path as if it were in the usual folder: a folder that was moved may have any name.
+            usual_folder = next((folder for folder in usual if os.path.basename(folder) == os.path.basename(place)), usual[0])
+            return discovery(agent).claims(usual_folder + path[len(place) :]) is not None
     return _home_of(agent, path, home) is not None and discovery(agent).claims(path) is not None
 
 
 def other_home(agent: str, path: str, home: Home) -> str:
-    """The home folder that the path is in, if it is another one; "" if not."""
-    if home.named or any(path.startswith(f"{known}/") for known in home.places(agent)):
+    """The home folder that the path is in, if it isn't this user's; "" otherwise."""
+    if home.named or any(path.startswith(f"{place}/") for place in home.places(agent)):
         return ""
     return _home_of(agent, path, home) or ""
 
@@ -88,17 +88,17 @@ def _home_of(agent: str, path: str, home: Home) -> str | None:
 
 
 def _move_into_home(agent: str, path: str, home: Home) -> str | None:
-    for known, below in home.usual(agent):
+    for folder, below in home.usual(agent):
         at = path.rfind(f"{below}/")
         if at >= 0:
-            return known + path[at + len(below) :]
+            return folder + path[at + len(below) :]
     places = home.places(agent)
-    for known in places:
-        last = f"/{os.path.basename(known)}/"
-        if last in path:
-            return known + path[path.rfind(last) + len(last) - 1 :]
-    known_agent = registry.find(agent)
-    for anchor in known_agent.anchors if known_agent else ():
+    for place in places:
+        name = f"/{os.path.basename(place)}/"
+        if name in path:
+            return place + path[path.rfind(name) + len(name) - 1 :]
+    facts = registry.find(agent)
+    for anchor in facts.anchors if facts else ():
         if anchor in path:
             return places[0] + path[path.rfind(anchor) :]
     return None

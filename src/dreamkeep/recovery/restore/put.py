@@ -28,7 +28,7 @@ CREATED, UNCHANGED, REPLACED = "created", "unchanged", "replaced"
 _BLOCK = 1 << 20
 _NOTHING = b" \t\r\n\0"
 
-#: Gives the bytes, as often as it is called.
+#: Returns the bytes of a file, piece by piece, each time that it is called.
 Pieces = Callable[[], Iterable[bytes]]
 
 
@@ -54,7 +54,7 @@ def resolve_target(host: Host, path: str) -> str:
 
 
 def compare_target(host: Host, path: str, pieces: Pieces) -> str:
-    """What is there now, compared with what is to be there."""
+    """How what is there now compares with what has to be there: one of the verdicts above."""
     at = host.stat(path)
     if at is not None:
         return compare_content(PlainFile(host, path), pieces) if at.is_file else OTHER
@@ -69,7 +69,7 @@ def compare_target(host: Host, path: str, pieces: Pieces) -> str:
 
 
 def compare_content(content: Content, pieces: Pieces) -> str:
-    """The same for an open file; closes it."""
+    """Does the same for an open file, and closes it."""
     try:
         offset = 0
         for piece in pieces():
@@ -78,7 +78,7 @@ def compare_content(content: Content, pieces: Pieces) -> str:
                 return OTHER if any(block.strip(_NOTHING) for block in iter_blocks(content)) else BLANK
             offset += len(piece)
         if content.size > offset:
-            return OTHER  # it holds all of ours, and more
+            return OTHER  # it holds all our bytes, and more
         return SAME if content.size == offset else PREFIX
     finally:
         content.close()
@@ -93,12 +93,12 @@ def refusal(path: str) -> Failed:
 
 
 def restore_error(problem: OSError, path: str) -> NotDurable:
-    """For what the operating system refused while a file was compared or written."""
-    named = str(problem.filename or path)
-    found = from_os(problem, "restoring", path if named.startswith(path) else named)
-    if isinstance(found, NoSpace):
-        return found
-    return type(found)(found.what, where=found.where, next="Fix that folder, or restore into another one with --home DIR.")
+    """The error for what the operating system refused while a file was compared or written."""
+    where = str(problem.filename or path)
+    error = from_os(problem, "restoring", path if where.startswith(path) else where)
+    if isinstance(error, NoSpace):
+        return error
+    return type(error)(error.what, where=error.where, next="Fix that folder, or restore into another one with --home DIR.")
 
 
 def put_file(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> PlacedFile:
@@ -135,7 +135,7 @@ def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, ov
         _set_aside(host, old, seen.size, aside)
         temp = staged(host, path, _join_pieces(pieces()))
         try:
-            # Once more, on the copy: it must be what was compared before, and the file must still be the same one.
+            # Compare once more, using the copy: it must hold what was compared before, and the file must still be the same.
             copy = compare_target(host, aside, pieces if verdict != OTHER or over is None else lambda: [over])
             if host.stat(path) != seen or copy != (SAME if verdict == OTHER else verdict):
                 raise refusal(path)
