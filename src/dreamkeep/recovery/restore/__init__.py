@@ -1,1 +1,1 @@
-"""Restore: a session back to its agent, or converted for another."""
+"""Restore: gives a session back to its agent, or converts it for another."""

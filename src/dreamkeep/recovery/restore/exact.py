@@ -314,14 +314,14 @@ def _words(row: Row) -> str:
     return json.dumps([row.get(name) for name in _WORDS])
 
 
-def add_lines(there: bytes, ours: Iterable[bytes]) -> bytes | None:
-    """A file with many sessions' lines (`form` SHARED), with ours added; None when all of them are in it."""
-    own = [line.rstrip(b"\n") for line in ours]
-    known = set(there.split(b"\n"))
+def add_lines(present: bytes, lines: Iterable[bytes]) -> bytes | None:
+    """A file of many sessions (`form` SHARED) with these lines added; None when it has them all."""
+    own = [line.rstrip(b"\n") for line in lines]
+    known = set(present.split(b"\n"))
     if any(map(is_masked, own)):
-        known.update([mask_line(line) for line in known])  # a line that differs only in masked secrets is there
+        known.update([mask_line(line) for line in known])  # a line that differs only in masked secrets is in it
     new = [line for line in own if line not in known]
     if not new:
         return None
-    gap = b"\n" if there and not there.endswith(b"\n") else b""
-    return there + gap + b"".join(line + b"\n" for line in new)
+    gap = b"\n" if present and not present.endswith(b"\n") else b""
+    return present + gap + b"".join(line + b"\n" for line in new)

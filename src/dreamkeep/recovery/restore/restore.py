@@ -3,8 +3,8 @@
     a session of that agent    every file byte for byte (exact.py), also its subagents'; for Hermes its rows
     any other session          converted from the folded messages (the agent's writer.py), with a list of what was lost
 
-Everything is checked before anything is written: after one refusal nothing is touched. A crash leaves each file as it was or as
-it is to be. Running it again finishes the rest: files that are there already count as done.
+Everything is checked before anything is written: after one refusal nothing is touched. After a crash each file is either as it
+was before or complete. Running it again finishes the rest: files that are there already count as done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MASKED = "secrets in it were masked at capture (capture.redact_raw): it has the
 
 
 class StoredSession(NamedTuple):
-    """What the index knows: the session, and the sessions of its subagents."""
+    """What the index knows of a session and of its subagents' sessions."""
 
     summary: Summary
     #: Called only for a conversion: copying bytes doesn't need the messages in memory.
@@ -49,7 +49,7 @@ class StoredSession(NamedTuple):
 
 
 class RestoreRequest(NamedTuple):
-    """`cwd`: another folder for a converted session."""
+    """`cwd`: the folder in which a converted session continues, if not its own."""
 
     to: str
     home: Home
@@ -89,7 +89,7 @@ def load_session(store: Store, session: str, messages: Callable[[], list[Message
 
 
 def _subagents(summary: Summary, sessions: list[Summary]) -> list[Summary]:
-    """All below it, once each, even if the edges form a cycle."""
+    """All subagents below the session, once each, even if the edges form a cycle."""
     found: dict[str, Summary] = {summary.id: summary}
     todo = [summary.id]
     for parent in todo:
@@ -108,7 +108,7 @@ def restore(host: Host, root: str, session: StoredSession, request: RestoreReque
     plan = _plan(host, root, session, request)
     if plan.cwd and not _is_here(host, plan.cwd):
         plan.notes.append(f"{plan.cwd} is not on this machine; name the folder to continue in with --cwd.")
-    _check(host, plan)
+    _check_plan(host, plan)
     files = [_put_file(host, root, file, request.dry_run) for file in plan.files]
     for rows in plan.rows:
         with _translated(rows.path):
@@ -165,7 +165,7 @@ def _describe_holes(summary: Summary, lost: int) -> list[str]:
 
 
 def _plan_exact(host: Host, root: str, session: StoredSession, request: RestoreRequest) -> _RestorePlan | None:
-    """None when nothing was captured from files: then there are only its messages."""
+    """None when nothing was captured from files, so that only messages are known."""
     files: list[RestoredFile] = []
     rows: dict[str, _Rows] = {}
     notes: list[str] = []
@@ -189,8 +189,8 @@ def _plan_exact(host: Host, root: str, session: StoredSession, request: RestoreR
         raise NotFound("its files were never rewritten: there is only one generation", where="--generation", next="Leave it out.")
     if request.cwd:
         notes.append("--cwd is for converted sessions; this one continues in its own folder.")
-    last = [*(file.path for file in files), *rows][-1]
-    home = request.home.path if request.home.named else other_home(request.to, last, request.home)
+    last_path = [*(file.path for file in files), *rows][-1]
+    home = request.home.path if request.home.named else other_home(request.to, last_path, request.home)
     cwd = session.summary.cwd
     if writer := registry.writer(request.to):
         files = writer.beside(host, files, cwd, request.home.named)
@@ -207,9 +207,9 @@ def _file(host: Host, file: exact.ExactFile, summary: Summary, lost: int) -> Res
     if file.generations > 1:
         about |= {"generation": file.generation, "generations": file.generations}
     if file.form == SHARED:
-        there = read_file(host, file.path) if host.stat(file.path) else b""
-        joined = exact.add_lines(there, file.pieces())
-        return RestoredFile(file.path, lambda: [there if joined is None else joined], is_whole, summary.id, about)
+        present = read_file(host, file.path) if host.stat(file.path) else b""
+        joined = exact.add_lines(present, file.pieces())
+        return RestoredFile(file.path, lambda: [present if joined is None else joined], is_whole, summary.id, about)
     packed = f"{file.path}{_ZST}"
     if file.form == LINES_ZST and host.stat(packed) is not None:
         if put.compare_content(Unpacked(host, packed), file.pieces) != put.SAME:
@@ -236,12 +236,12 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
             where=database.path,
             next="Restore it --to another agent.",
         )
-    known = rows.get(database.path) or _Rows(database.path, {}, store, True)
+    merged = rows.get(database.path) or _Rows(database.path, {}, store, True)
     if database.masked:
-        known = known._replace(exact=False, masked=True)
+        merged = merged._replace(exact=False, masked=True)
     if lost:
-        known = known._replace(exact=False, damaged=True)
-    rows[database.path] = known._replace(rows=store.join_rows(known.rows, database.rows))
+        merged = merged._replace(exact=False, damaged=True)
+    rows[database.path] = merged._replace(rows=store.join_rows(merged.rows, database.rows))
 
 
 # -- converted
@@ -271,10 +271,10 @@ def list_targets() -> list[str]:
     return [agent.name for agent in registry.agents() if agent.writer]
 
 
-# -- doing it
+# -- writing
 
 
-def _check(host: Host, plan: _RestorePlan) -> None:
+def _check_plan(host: Host, plan: _RestorePlan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
         with _translated(file.path):
@@ -295,10 +295,10 @@ def _translated(path: str) -> Iterator[None]:
 
 def _is_here(host: Host, folder: str) -> bool:
     try:
-        at = host.stat(folder)
+        stat = host.stat(folder)
     except (OSError, ValueError):  # too long, not accessible, or no path at all
         return False
-    return at is not None and at.is_folder
+    return stat is not None and stat.is_folder
 
 
 def _put_file(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def _put_file(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[
 
 
 def _resume_command(plan: _RestorePlan, request: RestoreRequest) -> str:
-    """The exact command; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
+    """The command that resumes the session; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
     agent = registry.find(request.to)
     if agent is None or not agent.resume_command or not _ID.fullmatch(plan.native):
         return ""
@@ -329,7 +329,7 @@ def _resume_command(plan: _RestorePlan, request: RestoreRequest) -> str:
 
 
 def _quoted(word: str) -> str:
-    """For a shell, on one line, whatever the name of a folder."""
+    """The word as a shell takes it, on one line, whatever characters a folder's name has."""
     if word.isprintable():
         return shlex.quote(word)
     parts = (char if char.isprintable() and char not in "'\\" else _escaped(char) for char in word)
