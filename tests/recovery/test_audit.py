@@ -95,7 +95,7 @@ ONE_PART = {
 
 
 @pytest.mark.parametrize("what", ONE_PART)
-def test_the_commonest_journal_is_judged_by_how_it_looks(world: HealthyKeep, what: str) -> None:
+def test_a_changed_journal_of_one_part_is_noticed_by_how_it_looks(world: HealthyKeep, what: str) -> None:
     """W4 B5: one part, all of it indexed: two stats must be enough to see that it is another one."""
     cls, damage = ONE_PART[what]
     with Keep.open(world.root) as keep:
@@ -115,7 +115,7 @@ def linked(path: Path, elsewhere: Path) -> None:
 
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
 @pytest.mark.parametrize(("session", "number"), [("python:first", 1), ("python:s0", 2), ("python:s0", 0)])
-def test_a_part_that_is_a_link_is_told_and_not_followed(
+def test_a_part_that_is_a_link_is_reported_and_not_followed(
     world: HealthyKeep, tmp_path: Path, session: str, number: int, memory: str
 ) -> None:
     folder = f"{world.root}/{folder_of(session)}"
@@ -133,7 +133,7 @@ def test_a_part_that_is_a_link_is_told_and_not_followed(
     assert world.audit(deep=True).clean
 
 
-def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: HealthyKeep, tmp_path: Path) -> None:
+def test_an_index_that_is_a_link_is_reported_and_not_removed(world: HealthyKeep, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     linked(Path(f"{world.root}/index.sqlite"), elsewhere)
     for deep in (False, True):
@@ -146,7 +146,7 @@ def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: HealthyKeep, 
 
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
 @pytest.mark.parametrize("what", JOURNAL_DAMAGE)
-def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: HealthyKeep, what: str, memory: str) -> None:
+def test_each_damage_to_a_journal_is_reported_as_its_own_class(world: HealthyKeep, what: str, memory: str) -> None:
     """B3 T11 W4: whether the index knew the journal before, has read it since, or is not there; and however often one asks."""
     cls, damage = JOURNAL_DAMAGE[what]
     assert world.classes() == world.classes(deep=True) == []
@@ -167,7 +167,7 @@ def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: HealthyKeep
     assert found.what and found.next and found.repairable in (False, bool(CLASSES[cls].repair))
 
 
-def test_faults_around_good_frames_cost_only_themselves(world: HealthyKeep) -> None:
+def test_good_frames_between_damaged_ones_are_still_read(world: HealthyKeep) -> None:
     """T11: several faults in one journal are all told, each with its place."""
     for damage in (flip_bit, append_half_a_frame, change_lines(lambda rows: rows[:8] + rows[7:])):
         damage(world.folder)
@@ -177,7 +177,7 @@ def test_faults_around_good_frames_cost_only_themselves(world: HealthyKeep) -> N
 
 
 @pytest.mark.parametrize(("how", "counts"), [("accepted", (1, 0)), ("recaptured", (0, 1)), ("noted", (0, 1))])
-def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: HealthyKeep, how: str, counts: tuple[int, int]) -> None:
+def test_a_repaired_fault_is_counted_as_repaired_and_not_reported(world: HealthyKeep, how: str, counts: tuple[int, int]) -> None:
     """J3: a hole that a writer tells of stays a fault; one that is called mended does not. What was repaired nobody accepted."""
     JOURNAL_DAMAGE["a line removed"][1](world.folder)
     with Keep.open(world.root) as keep:
@@ -201,11 +201,11 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: HealthyK
         ("reused", "1 frame with a seq that is already taken", "2 frames with a seq that is already taken"),
     ],
 )
-def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
+def test_repeated_and_misplaced_frames_are_counted_in_the_message(kind: str, one: str, two: str) -> None:
     assert [defect_fault("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
 
 
-def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: HealthyKeep) -> None:
+def test_an_accepted_fault_is_reported_again_when_its_cause_changes(world: HealthyKeep) -> None:
     old = f"{world.root}/state/x.json.0123456789abcdef.tmp"
     Path(old).write_text("x")
     os.utime(old, (1, 1))
@@ -243,7 +243,7 @@ def test_the_keeps_own_journal_is_audited_like_any_other(world: HealthyKeep) -> 
     ],
     ids=["an object", "half a letter", "nothing"],
 )
-def test_a_tombstone_that_names_nobody_is_told_and_hinders_nothing(
+def test_a_tombstone_without_a_session_is_reported_and_stops_nothing(
     world: HealthyKeep, kind: str, body: dict[str, Any], memory: str, cli: Callable[..., Ran]
 ) -> None:
     """Its checksum holds: no question, no capture and no repair may stumble over it, and somebody has to hear of it."""
@@ -274,7 +274,7 @@ def test_a_tombstone_that_names_nobody_is_told_and_hinders_nothing(
     ],
     ids=["a source that is a list", "moved from nowhere", "a head without what it carries", "a head that carries a list"],
 )
-def test_a_frame_of_wrong_shape_hinders_neither_audit_nor_restore_nor_a_writer(
+def test_a_frame_of_wrong_shape_stops_neither_audit_nor_restore_nor_a_writer(
     kind: str, body: dict[str, Any], tmp_path: Path
 ) -> None:
     """Its checksum holds, so a foreign or faulty writer has written it: it must cost itself alone."""
@@ -296,7 +296,7 @@ def test_a_frame_of_wrong_shape_hinders_neither_audit_nor_restore_nor_a_writer(
 # -- what only the witness knows
 
 
-def test_a_journal_that_lost_its_end_is_told(world: HealthyKeep) -> None:
+def test_a_journal_that_lost_its_end_is_reported(world: HealthyKeep) -> None:
     gone = last_part(world.folder)
     part(world.folder, gone).unlink()
     [found] = world.faults()
@@ -305,7 +305,7 @@ def test_a_journal_that_lost_its_end_is_told(world: HealthyKeep) -> None:
     assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
-def test_a_journal_that_is_gone_is_told(world: HealthyKeep) -> None:
+def test_a_journal_that_is_gone_is_reported(world: HealthyKeep) -> None:
     shutil.rmtree(world.folder)
     [found] = world.faults()
     assert (found.cls, found.session) == ("journal_missing_part", world.session)
@@ -320,7 +320,7 @@ def test_an_older_copy_of_a_part_is_a_loss(world: HealthyKeep) -> None:
     assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
-def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(world: HealthyKeep) -> None:
+def test_a_journal_replaced_by_another_valid_one_has_lost_what_was_indexed(world: HealthyKeep) -> None:
     """W4"""
     shutil.rmtree(world.folder)
     journals = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
@@ -332,7 +332,7 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
 
 
 @pytest.mark.parametrize("how", ["missing", "behind", "never made"])
-def test_an_index_that_is_missing_or_behind_is_no_fault(world: HealthyKeep, how: str) -> None:
+def test_a_missing_or_outdated_index_is_not_a_fault(world: HealthyKeep, how: str) -> None:
     path = Path(f"{world.root}/index.sqlite")
     if how == "behind":
         with Keep.open(world.root) as keep:
@@ -347,14 +347,14 @@ def test_an_index_that_is_missing_or_behind_is_no_fault(world: HealthyKeep, how:
     assert report.checked["read"] == (2 if how == "behind" else 5)
 
 
-def test_a_damaged_index_is_told_and_hides_nothing(world: HealthyKeep) -> None:
+def test_a_damaged_index_is_reported_and_hides_nothing(world: HealthyKeep) -> None:
     """B7: an answer that can't be had is not "empty"."""
     flip_bit(world.folder)
     Path(f"{world.root}/index.sqlite").write_bytes(b"garbage" * 1000)
     assert world.classes() == ["index_unusable", "journal_damage"]
 
 
-def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: HealthyKeep) -> None:
+def test_an_index_with_a_damaged_page_is_reported_and_hides_nothing(world: HealthyKeep) -> None:
     """B7"""
     path = Path(f"{world.root}/index.sqlite")
     data = path.read_bytes()
@@ -368,7 +368,7 @@ def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: HealthyKe
     assert "index_unusable" in seen
 
 
-def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: HealthyKeep) -> None:
+def test_a_deep_audit_accepts_only_an_index_that_sqlite_accepts(world: HealthyKeep) -> None:
     """Also where no question of the audit meets the damage."""
     path = Path(f"{world.root}/index.sqlite")
     sound = path.read_bytes()
@@ -390,7 +390,7 @@ def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: Hea
     assert unseen, "else a plain audit would do"
 
 
-def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: HealthyKeep) -> None:
+def test_a_repair_fixes_the_index_that_a_deep_audit_reported(world: HealthyKeep) -> None:
     path = Path(f"{world.root}/index.sqlite")
     data = bytearray(path.read_bytes())
     for page in range(len(data) // 4096 - 1, 0, -1):
@@ -406,7 +406,7 @@ def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: Health
 
 
 @pytest.mark.parametrize(("table", "deep"), [("places", False), ("sessions", False), ("messages", True), ("words", True)])
-def test_rows_that_are_gone_from_the_index_are_told(world: HealthyKeep, table: str, deep: bool) -> None:
+def test_rows_that_are_gone_from_the_index_are_reported(world: HealthyKeep, table: str, deep: bool) -> None:
     db = apsw.Connection(f"{world.root}/index.sqlite")
     row = "rowid = 2" if table == "sessions" else "rowid = (SELECT min(rowid) FROM messages)"
     db.execute("DELETE FROM places WHERE session = 'python:s0'" if table == "places" else f"DELETE FROM {table} WHERE {row}")
@@ -429,7 +429,7 @@ def hook_call(world: HealthyKeep, said: bytes, *, age_s: int, event: str = "User
     return file
 
 
-def test_hook_calls_that_wait_are_told_when_nobody_will_come_for_them(world: HealthyKeep) -> None:
+def test_waiting_hook_calls_are_reported_when_no_process_will_drain_them(world: HealthyKeep) -> None:
     said = b'{"session_id":"a","cwd":"/"}'
     hook_call(world, said, age_s=5, n=1)
     assert world.audit().clean, "a turn is going on"
@@ -445,7 +445,7 @@ def test_hook_calls_that_wait_are_told_when_nobody_will_come_for_them(world: Hea
     assert world.classes() == ["spool_waiting"]
 
 
-def test_what_is_no_hook_call_in_the_spool_is_told_one_by_one(world: HealthyKeep) -> None:
+def test_each_strange_file_in_the_spool_is_reported(world: HealthyKeep) -> None:
     """B1 B2"""
     good = hook_call(world, b"{}", age_s=5)
     Path(f"{world.root}/spool/notes.txt").write_text("mine")
@@ -457,7 +457,7 @@ def test_what_is_no_hook_call_in_the_spool_is_told_one_by_one(world: HealthyKeep
     }
 
 
-def test_a_hook_that_could_not_keep_its_call_is_told(world: HealthyKeep) -> None:
+def test_a_hook_that_could_not_store_its_call_is_reported(world: HealthyKeep) -> None:
     Path(f"{world.root}/spool").mkdir()
     Path(f"{world.root}/spool/problems").write_text("2026-01-01 no space\n")
     elsewhere = world.home / "dreamkeep-hook-7.problems"
@@ -470,7 +470,7 @@ def test_a_hook_that_could_not_keep_its_call_is_told(world: HealthyKeep) -> None
     assert {one.about["path"] for one in found} == {str(elsewhere), f"{world.root}/spool/problems"}
 
 
-def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: HealthyKeep) -> None:
+def test_a_lost_hook_call_noted_outside_the_keep_is_forgotten_when_accepted(world: HealthyKeep) -> None:
     shared = world.home / "dreamkeep-hook-7.problems"
     shared.write_text(
         f"1 claude Stop OSError: no space (keep {world.root})\n2 claude Stop OSError: no space (keep {world.root}2)\n"
@@ -496,7 +496,7 @@ def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: 
         assert len(make_fault(keep)) == 1, "a new loss is told"
 
 
-def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: HealthyKeep) -> None:
+def test_an_interrupted_deletion_is_reported_and_its_journal_not_audited(world: HealthyKeep) -> None:
     """K2: with its intent; and when a copy of the journal was put back from somewhere."""
     kept = f"{world.home}/kept"
     flip_bit(world.folder)
@@ -531,7 +531,7 @@ def with_older_index(world: HealthyKeep, act: Callable[[Keep], object]) -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_loss(world: HealthyKeep, deep: bool) -> None:
+def test_a_session_deleted_and_undeleted_since_it_was_indexed_is_not_a_loss(world: HealthyKeep, deep: bool) -> None:
     """T2: also when it has begun anew meanwhile, with less in it than the index remembers."""
 
     def deleted(keep: Keep) -> None:
@@ -544,7 +544,7 @@ def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_lo
     assert world.audit(deep=deep).clean, world.faults()
 
 
-def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(world: HealthyKeep) -> None:
+def test_a_missing_journal_is_reported_although_its_session_was_deleted_once(world: HealthyKeep) -> None:
     with Keep.open(world.root) as keep:
         keep.delete(world.session)
         keep.undelete(world.session)
@@ -555,7 +555,7 @@ def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(wo
     assert world.classes() == ["journal_missing_part"]
 
 
-def test_a_deletion_that_goes_on_is_no_fault(world: HealthyKeep) -> None:
+def test_a_running_deletion_is_not_a_fault(world: HealthyKeep) -> None:
     folder = Path(f"{world.root}/state/deleting")
     folder.mkdir()
     (folder / "x").write_text("python:x")
@@ -566,7 +566,7 @@ def test_a_deletion_that_goes_on_is_no_fault(world: HealthyKeep) -> None:
     HOST.close(handle)
 
 
-def test_a_lease_whose_process_is_gone_is_told_and_one_that_is_held_is_not(world: HealthyKeep) -> None:
+def test_a_lease_of_a_dead_process_is_reported_and_one_of_a_live_process_is_not(world: HealthyKeep) -> None:
     """T2"""
     folder = f"{world.root}/{OWNERS}"
     Path(folder).mkdir(exist_ok=True)
@@ -577,7 +577,7 @@ def test_a_lease_whose_process_is_gone_is_told_and_one_that_is_held_is_not(world
     mine.release()
 
 
-def test_a_turn_is_interrupted_when_its_owner_is_gone_and_only_then(world: HealthyKeep) -> None:
+def test_a_turn_is_interrupted_only_when_its_owner_is_gone(world: HealthyKeep) -> None:
     """T2 T8 T3: all events of a turn count, not the last one of the session; identical prompts are different turns."""
     with Keep.open(world.root) as keep:
         session = keep.session("talk")
@@ -602,7 +602,7 @@ def test_a_turn_is_interrupted_when_its_owner_is_gone_and_only_then(world: Healt
         assert world.audit().clean
 
 
-def test_a_compaction_that_nothing_will_end_is_told(world: HealthyKeep) -> None:
+def test_a_compaction_that_nothing_will_finish_is_reported(world: HealthyKeep) -> None:
     """S3: by its deadline."""
     sid = "5f0c2d1e-0000-4000-8000-000000000001"
     said = json.dumps({"session_id": sid, "hook_event_name": "PreCompact", "trigger": "manual", "cwd": "/"}).encode()
@@ -620,7 +620,7 @@ def test_a_compaction_that_nothing_will_end_is_told(world: HealthyKeep) -> None:
     assert world.audit().clean
 
 
-def test_leftovers_are_told_once_nobody_can_be_at_work_on_them(world: HealthyKeep) -> None:
+def test_leftover_files_are_reported_once_no_process_can_be_using_them(world: HealthyKeep) -> None:
     """W10: in a journal's folder, too, before and after the index has seen it."""
     temp = "0123456789abcdef.tmp"
     paths = [f"{world.root}/{temp}", f"{world.root}/state/sources.json.{temp}", f"{world.folder}/000001.jsonl.zst.{temp}"]
@@ -635,7 +635,7 @@ def test_leftovers_are_told_once_nobody_can_be_at_work_on_them(world: HealthyKee
         world.index()
 
 
-def test_what_others_may_read_is_told_where_they_can_reach_it(world: HealthyKeep) -> None:
+def test_files_that_other_users_can_reach_and_read_are_reported(world: HealthyKeep) -> None:
     """X1"""
     file = f"{world.root}/state"
     os.chmod(file, 0o755)
@@ -646,7 +646,7 @@ def test_what_others_may_read_is_told_where_they_can_reach_it(world: HealthyKeep
     assert set(world.classes()) == {"open_to_others"}
 
 
-def test_a_cache_that_cannot_be_read_is_told(world: HealthyKeep) -> None:
+def test_a_cache_that_cannot_be_read_is_reported(world: HealthyKeep) -> None:
     """D2"""
     for said in (b"\x00garbage", b"[1]", b'{"version": 2, "sour'):
         Path(f"{world.root}/state/sources.json").write_bytes(said)
@@ -665,7 +665,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("what", PAGES)
-def test_a_page_whose_fence_is_broken_is_told(world: HealthyKeep, what: str) -> None:
+def test_a_page_with_a_broken_fence_is_reported(world: HealthyKeep, what: str) -> None:
     """D16"""
     said, whole = PAGES[what]
     page = Path(f"{world.root}/pages/p/MEMORY.md")
@@ -751,7 +751,7 @@ def test_an_audit_writes_nothing_anywhere(world: HealthyKeep, index: str, deep: 
         other.communicate("\n", timeout=60)
 
 
-def test_an_audit_of_a_folder_that_is_no_keep_makes_none(root: str, tmp_path: Path) -> None:
+def test_an_audit_of_a_folder_without_a_keep_creates_none(root: str, tmp_path: Path) -> None:
     report = HealthyKeep(root, tmp_path).audit()
     assert report.clean and not os.path.exists(root)
 
@@ -821,7 +821,7 @@ def journal_folders(root: str) -> Iterator[os.DirEntry[str]]:
     yield from os.scandir(f"{root}/journal/sessions/python")
 
 
-def test_a_part_that_was_compressed_is_not_judged_anew(world: HealthyKeep) -> None:
+def test_a_compressed_part_is_not_audited_again(world: HealthyKeep) -> None:
     """J7: its bytes are the same; the checksum says so, in whichever form they lie there."""
     with Keep.open(world.root) as keep:
         assert keep.compress(everything=True) > 10
@@ -830,7 +830,7 @@ def test_a_part_that_was_compressed_is_not_judged_anew(world: HealthyKeep) -> No
         world.index()
 
 
-def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: HealthyKeep) -> None:
+def test_a_deep_audit_finds_a_flipped_bit_in_a_file_with_an_unchanged_time(world: HealthyKeep) -> None:
     """W4: same size, same time, same inode; other bytes."""
     for number in (1, last_part(world.folder)):
         file = part(world.folder, number)
@@ -853,7 +853,7 @@ def test_a_flipped_bit_that_no_time_betrays_is_found_by_a_deep_audit(world: Heal
 # -- one bad thing hides nothing
 
 
-def test_one_poison_of_every_kind_among_a_hundred_good_sessions(world: HealthyKeep) -> None:
+def test_every_kind_of_damage_is_found_among_a_hundred_good_sessions(world: HealthyKeep) -> None:
     """B1 B2 B3 T8 T11 W4: every poison is told, every good session is there, and none of them is called bad."""
     world.fill(sessions=100, messages=5)
     everything_wrong(world)
@@ -909,7 +909,7 @@ class RefusingHost(Noticing):
         ("/state/sources.json", "state_unreadable"),
     ],
 )
-def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: HealthyKeep, refused: str, cls: str) -> None:
+def test_an_unreadable_part_of_the_keep_is_a_fault_and_the_rest_is_audited(world: HealthyKeep, refused: str, cls: str) -> None:
     """B2 B3 B7: unreadable is not "empty"."""
     for folder in ("spool", "pages", "state/owners"):
         Path(f"{world.root}/{folder}").mkdir(exist_ok=True)
@@ -924,7 +924,7 @@ def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: H
 # -- others are at work
 
 
-def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: HealthyKeep) -> None:
+def test_a_journal_whose_first_frame_is_being_written_is_not_a_fault(world: HealthyKeep) -> None:
     """B7: a writer makes the file, then writes; in between nothing says whose it is."""
     world.audit()
     folder = Path(world.root, folder_of("python:fresh"))
@@ -937,7 +937,7 @@ def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: He
     assert [one.cls for one in world.audit().faults] == ["journal_unreadable"], "nobody is at it, and nobody will be"
 
 
-def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(world: HealthyKeep) -> None:
+def test_a_journal_that_was_never_indexed_is_not_missed_when_it_is_removed(world: HealthyKeep) -> None:
     """B7: it was looked at between its making and its first frame, and deleted since."""
     with Keep.open(world.root, environment={}) as keep:
         keep.session("fresh").record("hello")
@@ -951,7 +951,7 @@ def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(w
     assert world.audit().faults == []
 
 
-def test_an_audit_beside_writers_tells_of_no_fault_that_is_none(world: HealthyKeep) -> None:
+def test_an_audit_beside_writers_reports_no_false_fault(world: HealthyKeep) -> None:
     """T2 B7: appends, rotations, compressions, deletions, an index that is followed and thrown away, all the time."""
     stop = Path(f"{world.home}/stop")
     code = f"""
@@ -997,7 +997,7 @@ print(n)
     assert world.audit(deep=True).clean
 
 
-def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: HealthyKeep) -> None:
+def test_a_tail_that_a_live_writer_is_writing_is_not_a_fault(world: HealthyKeep) -> None:
     """J4: what is half there is looked at again while nobody may write."""
     file = part(world.folder, last_part(world.folder))
     whole = file.read_bytes()
@@ -1018,7 +1018,7 @@ def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: HealthyKee
 
 
 @pytest.mark.parametrize("index", ["follows", "stays behind", "is not there"])
-def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: HealthyKeep, index: str) -> None:
+def test_a_session_deleted_during_its_audit_is_not_a_fault(world: HealthyKeep, index: str) -> None:
     """K2: between asking who is deleted and looking at his journal."""
     if index == "is not there":
         os.remove(f"{world.root}/index.sqlite")
@@ -1034,7 +1034,7 @@ def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: Heal
     assert world.audit(host=MeddlingHost(delete)).clean
 
 
-def test_a_journal_that_is_compressed_while_it_is_looked_at_is_no_fault(world: HealthyKeep) -> None:
+def test_a_journal_compressed_during_its_audit_is_not_a_fault(world: HealthyKeep) -> None:
     def compress() -> None:
         with Keep.open(world.root) as keep:
             keep.compress(everything=True)
@@ -1056,14 +1056,14 @@ class ForgetfulHost(RealHost):
         return super().open_stream(path)
 
 
-def test_what_is_missing_for_a_moment_is_looked_at_again(world: HealthyKeep) -> None:
+def test_a_file_that_is_missing_for_a_moment_is_checked_again(world: HealthyKeep) -> None:
     os.remove(f"{world.root}/index.sqlite")
     path = str(part(world.folder, 1))
     host = ForgetfulHost(path)
     assert world.audit(host=host).clean and not host._missing
 
 
-def test_what_an_index_says_while_it_moves_is_asked_again(world: HealthyKeep) -> None:
+def test_an_index_that_changes_while_it_is_read_is_asked_again(world: HealthyKeep) -> None:
     """B7: read without a lock, it may have been half of one moment and half of the next."""
     calls = []
 
@@ -1104,7 +1104,7 @@ def test_handles_do_not_pile_up(world: HealthyKeep, times: int) -> None:
 # -- the surface
 
 
-def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: HealthyKeep, cli: Callable[..., Ran]) -> None:
+def test_the_command_reports_by_exit_code_text_and_json(world: HealthyKeep, cli: Callable[..., Ran]) -> None:
     """U1"""
     clean = cli("audit", "--home", str(world.home))
     assert (clean.code, clean.err) == (0, "") and ": no problems." in clean.out
@@ -1127,7 +1127,7 @@ def test_an_audit_starts_no_drainer(world: HealthyKeep, cli: Callable[..., Ran])
     assert len(os.listdir(f"{world.root}/spool")) == 1
 
 
-def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_folder_without_a_keep_is_reported_as_such(tmp_path: Path) -> None:
     """A wrong --keep must not look like a clean bill: the answer alone tells it, also to who reads only JSON."""
     said: list[str] = []
     with Keep.open(tmp_path / "typo", environment={}) as keep:
@@ -1142,7 +1142,7 @@ def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"nonsense = [", b"[dream]\nno_such_key = 1\n", None])
-def test_settings_that_can_not_be_used_are_told_and_hide_nothing_else(
+def test_invalid_settings_are_reported_and_hide_nothing_else(
     world: HealthyKeep, cli: Callable[..., Ran], broken: bytes | None
 ) -> None:
     """An audit is what one runs when things are broken. What is excluded from capture is not known then."""

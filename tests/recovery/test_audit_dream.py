@@ -88,9 +88,7 @@ def world(root: str, tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize("edit", [("floats", "strings"), (f"- {RULES[0]}", "- Mine.\n- Prices are integers."), (RULES[0], "")])
-def test_a_hand_edit_that_waits_is_told_and_is_no_fault_until_a_dream_takes_it_in(
-    world: World, cli: Cli, edit: tuple[str, str]
-) -> None:
+def test_a_waiting_hand_edit_is_mentioned_but_is_not_a_fault(world: World, cli: Cli, edit: tuple[str, str]) -> None:
     """M10 R1: it is a statement of the user, and not damage."""
     world.edit(*edit)
     assert world.notices() == [("page_edited", str(world.page))]
@@ -103,13 +101,13 @@ def test_a_hand_edit_that_waits_is_told_and_is_no_fault_until_a_dream_takes_it_i
     assert world.notices() == []
 
 
-def test_words_of_the_user_outside_the_region_and_other_line_ends_are_not_worth_a_word(world: World) -> None:
+def test_user_text_outside_the_region_and_other_line_ends_are_not_reported(world: World) -> None:
     world.page.write_bytes(b"# Mine\r\n" + world.page.read_bytes().replace(b"\n", b"\r\n") + b"more\r\n")
     assert world.notices() == []
 
 
 @pytest.mark.parametrize("memory", ["none", "behind"])
-def test_the_same_is_told_where_the_index_does_not_know_of_it(world: World, memory: str) -> None:
+def test_a_hand_edit_is_mentioned_also_if_the_index_does_not_know_it(world: World, memory: str) -> None:
     """A view that is missing or behind hides nothing."""
     kept = world.root.with_name("old.sqlite")
     shutil.copy(world.root / "index.sqlite", kept)
@@ -126,7 +124,7 @@ def test_the_same_is_told_where_the_index_does_not_know_of_it(world: World, memo
     assert world.classes() == ["page_unwritten"]
 
 
-def test_what_was_undone_is_not_missed_on_a_page_by_an_index_that_is_behind(world: World) -> None:
+def test_an_outdated_index_does_not_miss_undone_notes_on_a_page(world: World) -> None:
     shutil.copy(world.root / "index.sqlite", world.root.with_name("old.sqlite"))
     with Keep.open(world.root) as keep:
         [past] = keep.dream_history()
@@ -138,7 +136,7 @@ def test_what_was_undone_is_not_missed_on_a_page_by_an_index_that_is_behind(worl
 # -- pages that are not what was published
 
 
-def test_a_page_that_is_gone_is_written_again_and_gone_again_after_an_undo(world: World) -> None:
+def test_a_missing_page_is_written_again_and_removed_by_an_undo(world: World) -> None:
     text = world.page.read_bytes()
     shutil.rmtree(world.root / "pages")
     before = looks(str(world.root), *VIEWS)
@@ -155,7 +153,7 @@ def test_a_page_that_is_gone_is_written_again_and_gone_again_after_an_undo(world
 @pytest.mark.parametrize(
     ("at", "link"), [("the page", True), ("its folder", True), ("all pages", True), ("its folder", False), ("all pages", False)]
 )
-def test_what_is_in_the_way_of_a_page_is_told_and_no_repair_is_promised(world: World, at: str, link: bool) -> None:
+def test_an_obstacle_in_place_of_a_page_is_reported_as_not_repairable(world: World, at: str, link: bool) -> None:
     place = {"the page": world.page, "its folder": world.page.parent, "all pages": world.root / "pages"}[at]
     place.rename(world.root.with_name("was"))
     if link:
@@ -171,7 +169,7 @@ def test_what_is_in_the_way_of_a_page_is_told_and_no_repair_is_promised(world: W
     assert place.is_symlink() if link else place.read_text() == "somebody's"
 
 
-def test_a_publication_that_dies_at_any_step_is_told_as_what_it_left_mended_and_undone(world: World, tmp_path: Path) -> None:
+def test_a_publication_that_dies_at_any_step_is_reported_as_what_it_left_mended_and_undone(world: World, tmp_path: Path) -> None:
     """M11: between what was said and what was done."""
     world.page.write_bytes(b"mine\n" + world.page.read_bytes() + b"after\n")
     world.dream()
@@ -227,7 +225,7 @@ def test_a_page_elsewhere_is_its_users_when_it_is_gone_or_has_no_region_and_told
     assert world.classes() == ["page_fence"]
 
 
-def test_another_keeps_lines_in_a_file_that_both_write_are_no_hands_work(world: World, tmp_path: Path) -> None:
+def test_lines_of_another_keep_in_a_shared_file_are_not_hand_edits(world: World, tmp_path: Path) -> None:
     """M10 R1: colleagues share a repository; what the other's keep wrote there is no edit that waits for a dream."""
     file = tmp_path / "AGENTS.md"
     with Keep.open(world.root) as mine, Keep.open(tmp_path / "theirs") as theirs:
@@ -242,7 +240,7 @@ def test_another_keeps_lines_in_a_file_that_both_write_are_no_hands_work(world: 
     assert world.notices() == [("page_edited", str(file))]
 
 
-def test_what_is_just_being_published_is_no_fault(world: World) -> None:
+def test_a_page_that_is_being_published_is_not_a_fault(world: World) -> None:
     """Beside writers: nothing is told of a page while somebody holds their lock, nor of what went on meanwhile."""
     page, text = world.page, world.page.read_bytes()
     with publish.lock_pages(HOST, str(world.root)):
@@ -310,7 +308,7 @@ def killed(world: World, names: Sequence[str] = ("w0", "w1", "w2")) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-def test_a_dream_that_was_killed_is_told_ended_and_what_it_had_in_hand_is_read_by_the_next(world: World) -> None:
+def test_a_dream_that_was_killed_is_reported_ended_and_what_it_had_in_hand_is_read_by_the_next(world: World) -> None:
     """M1 M5: nobody holds its lock; and an undo brings back every byte."""
     killed(world)
     before = looks(str(world.root), *VIEWS)
@@ -371,7 +369,7 @@ def test_the_next_dream_ends_one_that_was_killed_also_when_nothing_waits(world: 
     assert made["processed"] == 0 and world.audit()["clean"]
 
 
-def test_what_a_killed_dream_had_not_in_hand_is_as_it_was_before_it(world: World) -> None:
+def test_sessions_that_a_killed_dream_had_not_begun_are_unchanged(world: World) -> None:
     """M1: one that had failed before is still that, for its own reason; one that was never tried is pending."""
     with Keep.open(world.root) as keep:
         for n in range(2):
@@ -401,7 +399,7 @@ def test_what_a_killed_dream_had_not_in_hand_is_as_it_was_before_it(world: World
     ]
 
 
-def test_a_dream_that_goes_on_is_no_fault_and_nor_is_one_that_was_undone_or_a_session_that_failed(world: World) -> None:
+def test_a_dream_that_goes_on_is_not_a_fault_and_nor_is_one_that_was_undone_or_a_session_that_failed(world: World) -> None:
     seen: list[dict[str, Any]] = []
 
     class Audits:

@@ -158,7 +158,7 @@ def test_an_audit_by_looks_calls_well_only_what_a_reading_from_zero_calls_well()
         never_weaker()
 
 
-def test_whatever_is_put_beside_a_part_is_seen_and_what_nobody_may_read_is_looked_at(tmp_path: Path) -> None:
+def test_files_put_beside_a_part_are_noticed_and_unreadable_ones_are_checked(tmp_path: Path) -> None:
     """R1: of many files at once those that look other are told, and no others."""
     names = [f"s{n}" for n in range(6)]
     for name in names:
@@ -181,7 +181,7 @@ def test_whatever_is_put_beside_a_part_is_seen_and_what_nobody_may_read_is_looke
     assert HOST.changed(str(tmp_path), before) == ["s0", "s1/a", "s2/a", "s3/a", "s3", "s4/a", "s4"]
 
 
-def test_bytes_that_do_not_fit_into_one_reading_are_all_summed(tmp_path: Path) -> None:
+def test_a_checksum_covers_bytes_beyond_a_single_read(tmp_path: Path) -> None:
     size = len(part_fingerprints.make_buffer()) * 2 + 17
     for host, folder in ((HOST, str(tmp_path)), (FragileHost(), "")):
         handle = host.create(f"{folder}/{parts.name(1)}")
@@ -226,7 +226,7 @@ def test_a_transcript_is_called_well_only_if_it_is_without_any_memory_of_how_it_
         never_weaker()
 
 
-def test_a_part_that_somebody_puts_into_a_journal_of_one_is_seen() -> None:
+def test_a_part_added_to_a_journal_of_one_part_is_noticed() -> None:
     """Nothing betrays it but the time of the folder."""
     with TemporaryDirectory() as folder:
         mutated = Mutated(folder)

@@ -137,7 +137,7 @@ ACCIDENTS = [deleted, emptied, zeroed, all_gone, tail_gone]
 
 
 @pytest.mark.parametrize("act", ACCIDENTS)
-def test_a_row_that_is_gone_or_blanked_is_told_with_the_same_id_before_and_after_an_ingest_saw_it(
+def test_a_row_that_is_gone_or_blanked_is_reported_with_the_same_id_before_and_after_an_ingest_saw_it(
     tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Path, str], None]
 ) -> None:
     ingest(root, home)
@@ -158,9 +158,7 @@ def test_a_row_that_is_gone_or_blanked_is_told_with_the_same_id_before_and_after
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_the_session_may_go_on_after_a_loss_and_it_stays_told(
-    tmp_path: Path, root: str, home: Path, agent: str, seen: bool
-) -> None:
+def test_a_loss_stays_reported_when_the_session_continues(tmp_path: Path, root: str, home: Path, agent: str, seen: bool) -> None:
     ingest(root, home)
     deleted(home, agent)
     [found] = audit(root, home)
@@ -174,7 +172,7 @@ def test_the_session_may_go_on_after_a_loss_and_it_stays_told(
     assert [one.id for one in audit(root, home)] == [found.id]
 
 
-def test_a_loss_is_known_again_after_the_memory_of_sources_was_lost(tmp_path: Path, root: str, home: Path, agent: str) -> None:
+def test_a_loss_is_reported_again_after_captures_memory_was_lost(tmp_path: Path, root: str, home: Path, agent: str) -> None:
     ingest(root, home)
     deleted(home, agent)
     ingest(root, home)
@@ -191,7 +189,7 @@ def without_its_database(home: Path, agent: str) -> None:
 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("act", [deleted, emptied, zeroed, all_gone, without_its_database])
-def test_what_a_database_lost_is_told_also_where_nothing_is_remembered_of_it(
+def test_a_databases_loss_is_reported_also_if_capture_does_not_remember_it(
     tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Path, str], None], deep: bool
 ) -> None:
     """The memory is a cache: it may be deleted, and a keep that a snapshot brought has none before the first ingest."""
@@ -210,9 +208,7 @@ def test_what_a_database_lost_is_told_also_where_nothing_is_remembered_of_it(
     assert {(one.id, one.session, one.what) for one in audit(root, home, deep=deep)} == told
 
 
-def test_what_comes_back_is_missed_no_more_and_what_is_accepted_is_told_no_more(
-    tmp_path: Path, root: str, home: Path, agent: str
-) -> None:
+def test_a_row_that_came_back_or_was_accepted_is_no_longer_reported(tmp_path: Path, root: str, home: Path, agent: str) -> None:
     ingest(root, home)
     copy = (home / FILES[agent]).read_bytes()
     deleted(home, agent)
@@ -376,7 +372,7 @@ EACH: list[Any] = [pytest.param(agent, act, id=act.__name__[1:]) for agent, acts
 
 
 @pytest.mark.parametrize("agent, act", EACH)
-def test_what_an_agent_takes_away_or_writes_again_itself_is_no_fault_and_a_row_that_is_lost_then_is(
+def test_what_an_agent_takes_away_or_writes_again_itself_is_not_a_fault_and_a_row_that_is_lost_then_is(
     tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Any], None]
 ) -> None:
     ingest(root, home)
@@ -407,7 +403,7 @@ def test_what_an_agent_takes_away_or_writes_again_itself_is_no_fault_and_a_row_t
 @pytest.mark.parametrize("agent", ["hermes"])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("act", [*ACCIDENTS, reworded])
-def test_what_is_advised_for_rows_that_were_lost_can_be_done(
+def test_the_advice_for_lost_rows_works(
     tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Path, str], None], seen: bool
 ) -> None:
     ingest(root, home)
@@ -436,7 +432,7 @@ def test_what_is_advised_for_rows_that_were_lost_can_be_done(
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("agent", ["hermes", "goose"])
-def test_other_words_in_a_row_that_its_agent_never_edits_are_told_as_that(
+def test_changed_words_in_a_row_that_its_agent_never_edits_are_reported_as_changed(
     tmp_path: Path, root: str, home: Path, agent: str, deep: bool, beside: bool
 ) -> None:
     """`beside`: another session goes on meanwhile, so the ingest has something to do and does not look for what is odd."""
@@ -547,7 +543,7 @@ def test_a_clean_audit_opens_no_journal_of_a_session_in_a_database_and_one_that_
     assert all(f"/{S}" in path for path in opened)
 
 
-def test_one_session_that_lost_rows_hides_no_other(tmp_path: Path, root: str, home: Path, agent: str) -> None:
+def test_a_session_that_lost_rows_hides_no_other(tmp_path: Path, root: str, home: Path, agent: str) -> None:
     db = again(home, agent)
     for n in range(100):
         db.session(f"many-{n}")
@@ -581,7 +577,7 @@ GOOSE = [act for act in MEANT["goose"] if act is not _goose_cleared]
 @pytest.mark.parametrize("agent", ["goose"])
 @pytest.mark.parametrize("first", GOOSE)
 @pytest.mark.parametrize("then", GOOSE)
-def test_what_goose_took_away_when_that_was_not_noted_yet_is_no_fault_and_a_row_that_is_lost_then_is(
+def test_what_goose_took_away_when_that_was_not_noted_yet_is_not_a_fault_and_a_row_that_is_lost_then_is(
     tmp_path: Path,
     root: str,
     home: Path,
@@ -611,7 +607,7 @@ def test_what_goose_took_away_when_that_was_not_noted_yet_is_no_fault_and_a_row_
 
 
 @pytest.mark.parametrize("agent", ["goose"])
-def test_a_row_that_was_lost_when_that_was_not_noted_yet_is_told(
+def test_a_row_lost_before_removals_were_noted_is_reported(
     tmp_path: Path, root: str, home: Path, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:

@@ -40,7 +40,7 @@ EACH = [(cls, act) for cls, acts in TRANSCRIPT_DAMAGE.items() for act in acts]
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize(("cls", "act"), EACH, ids=[f"{cls}-{act.__name__}" for cls, act in EACH])
-def test_what_happened_to_a_transcript_is_told_as_that_before_and_after_an_ingest_saw_it(
+def test_each_damage_to_a_transcript_is_reported_as_its_own_class_before_and_after_an_ingest(
     tmp_path: Path, root: str, cls: str, act: Callable[[Path], None], seen: bool, deep: bool
 ) -> None:
     """W2 W4 B3 T11: a shrink leaves a trace; the same count with other bytes is a fault; unreadable is a fault."""
@@ -73,7 +73,7 @@ def _beheaded(file: Path) -> None:
     [*TRANSCRIPT_DAMAGE["source_shrank"], *TRANSCRIPT_DAMAGE["source_changed"], _beheaded, blank_a_third, blank_and_append],
     ids=lambda act: act.__name__,
 )
-def test_what_is_advised_for_a_transcript_that_lost_lines_can_be_done(
+def test_the_advice_for_a_transcript_that_lost_lines_works(
     tmp_path: Path, root: str, act: Callable[[Path], None], whole: bytes, seen: bool
 ) -> None:
     home, file = home_with(tmp_path, whole)
@@ -104,7 +104,7 @@ def test_what_is_advised_for_a_transcript_that_lost_lines_can_be_done(
     ("cls", "act"), [("source_changed", edit_in_place), ("source_shrank", _beheaded), ("source_blanked", blank_a_third)]
 )
 @pytest.mark.parametrize("seen", [False, True])
-def test_nuls_that_were_captured_with_the_lines_are_not_what_became_of_them(
+def test_nuls_that_were_captured_are_not_reported_as_blanked_lines(
     tmp_path: Path, root: str, cls: str, act: Callable[[Path], None], seen: bool
 ) -> None:
     home, file = home_with(tmp_path, LINES + bytes(40) + b"\n" + record(9))
@@ -151,7 +151,7 @@ def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_
     assert more.id != first.id, "other lines are missing now: what was accepted is not this"
 
 
-def test_a_transcript_that_grew_is_no_fault_and_nor_is_one_that_moved_or_got_its_lines_back(tmp_path: Path, root: str) -> None:
+def test_a_transcript_that_grew_moved_or_got_its_lines_back_is_not_a_fault(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, LINES)
     ingest(root, home)
     file.write_bytes(LINES + record(9) + record(10)[:30])
@@ -190,7 +190,7 @@ def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_p
 
 
 @pytest.mark.parametrize(("bad", "said"), [(b"[1]\n", "1 line is not a record ("), (b"[1]\n[2]\n", "2 lines are not records (")])
-def test_one_line_that_is_no_record_is_told_as_one(tmp_path: Path, root: str, bad: bytes, said: str) -> None:
+def test_malformed_lines_are_counted_in_the_message(tmp_path: Path, root: str, bad: bytes, said: str) -> None:
     home, _ = home_with(tmp_path, LINES + bad + record(9))
     ingest(root, home)
     [found] = audit(root, home)
@@ -198,9 +198,7 @@ def test_one_line_that_is_no_record_is_told_as_one(tmp_path: Path, root: str, ba
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_the_step_told_for_a_transcript_behind_a_link_that_leads_nowhere_can_be_taken(
-    tmp_path: Path, root: str, above: bool
-) -> None:
+def test_the_advice_for_a_transcript_behind_a_dangling_link_works(tmp_path: Path, root: str, above: bool) -> None:
     """W4: a restore refuses to write through such a link, so the link comes first."""
     home, file = home_with(tmp_path, LINES)
     ingest(root, home)
@@ -267,7 +265,7 @@ def test_a_bit_that_flipped_without_a_trace_is_found_by_the_deep_audit(tmp_path:
     assert classes(audit(root, home, deep=True)) == ["source_changed"]
 
 
-def test_without_its_memory_the_audit_finds_the_same(tmp_path: Path, root: str) -> None:
+def test_the_audit_finds_the_same_without_captures_memory(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, LINES)
     home_with(tmp_path, record(1, "quite another"), SID.format(2))
     ingest(root, home)
@@ -277,7 +275,7 @@ def test_without_its_memory_the_audit_finds_the_same(tmp_path: Path, root: str) 
     assert [one.id for one in audit(root, home)] == [found.id]
 
 
-def test_one_poisoned_transcript_of_every_kind_among_a_hundred_good_ones(tmp_path: Path, root: str) -> None:
+def test_every_kind_of_damaged_transcript_is_found_among_a_hundred_good_ones(tmp_path: Path, root: str) -> None:
     """B2: one bad file stops nothing, and hides none of the others."""
     home = tmp_path / "home"
     files = {}
@@ -332,7 +330,7 @@ def test_a_document_that_is_rewritten_as_a_habit_is_a_fault_only_when_it_lost_me
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_sessions_that_are_gone_from_a_database_are_told_one_by_one(tmp_path: Path, root: str, seen: bool) -> None:
+def test_each_session_missing_from_a_database_is_reported(tmp_path: Path, root: str, seen: bool) -> None:
     """B8: the database is read through SQLite, and its folder stays as it was."""
     home = tmp_path / "home"
     hermes.write(home)
@@ -380,7 +378,7 @@ def test_a_row_with_a_long_id_hides_no_other_of_its_database_and_stops_no_other_
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("store", [".claude/projects", ".gemini/tmp/shop/chats", ".hermes/state.db", ".hermes"])
-def test_a_store_behind_a_link_that_leads_nowhere_is_missed(tmp_path: Path, root: str, store: str, seen: bool) -> None:
+def test_a_store_behind_a_dangling_link_is_reported_missing(tmp_path: Path, root: str, store: str, seen: bool) -> None:
     home, _ = home_with(tmp_path, LINES)
     chat = home / ".gemini/tmp/shop/chats/session-2026-11-01T10-00-abcdef01.json"
     chat.parent.mkdir(parents=True)
@@ -421,7 +419,7 @@ def test_a_session_that_was_deleted_here_is_not_missed(tmp_path: Path, root: str
     assert audit(root, home) == audit(root, home, deep=True) == []
 
 
-def test_only_what_is_nothing_but_blanked_is_filled_in_again() -> None:
+def test_only_a_transcript_that_was_merely_blanked_is_filled_in_again() -> None:
     whole = b"abc\ndef\nghi\n"
     assert without_blanks(b"abc\n\0\0\0\0ghi\n", whole) == whole
     assert without_blanks(b"abc\n\0\0\0\0ghi\nnew\n", whole) == whole + b"new\n"
@@ -432,7 +430,7 @@ def test_only_what_is_nothing_but_blanked_is_filled_in_again() -> None:
 
 
 @pytest.mark.parametrize("form", ["lines", "document"])
-def test_what_is_captured_while_a_deep_audit_compares_is_not_missed(
+def test_lines_captured_during_a_deep_audit_are_not_reported_missing(
     tmp_path: Path, root: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside writers it tells of nothing that is none: of a file only what it had when it was opened is seen."""

@@ -65,7 +65,7 @@ EACH = [(cls, act) for cls, acts in WEBUI_DAMAGE.items() for act in acts]
 
 @pytest.mark.parametrize("live", [True, False], ids=["while Hermes runs", "at rest"])
 @pytest.mark.parametrize(("cls", "act"), EACH, ids=[f"{cls}-{act.__name__}" for cls, act in EACH])
-def test_what_is_wrong_is_told_as_exactly_that_and_nothing_is_touched(
+def test_each_damage_to_the_webui_is_reported_as_its_own_class_and_nothing_is_changed(
     web: Web, root: str, cls: str, act: Callable[[Web], None], live: bool
 ) -> None:
     """W4 B1 B3 K1 K6 T8 B8 B9: found, named, and the folder is as it was: bytes, times, no -wal, no -shm."""
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_told_as_exactly_that_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_blanked_session_without_a_backup_is_known_by_our_own_copy(web: Web, root: str, seen: bool) -> None:
+def test_a_blanked_session_without_a_backup_is_found_by_the_captured_copy(web: Web, root: str, seen: bool) -> None:
     """W4: fifty contents blanked, the count is right."""
     ingest(root, web)
     assert audit(root, web) == []
@@ -136,7 +136,7 @@ def _link_to_nowhere(web: Web) -> None:
 @pytest.mark.parametrize("rows", [True, False], ids=["with rows", "without"])
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("act", [_without_its_folder, _without_its_home, _file_in_its_place, _link_to_nowhere])
-def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is_told(
+def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is_reported(
     web: Web, root: str, act: Callable[[Web], None], seen: bool, rows: bool
 ) -> None:
     """Whether one had been deleted in the WebUI nobody can tell then, so that none is promised to come back by itself."""
@@ -154,7 +154,7 @@ def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is
     assert all(("create that folder again" if rows else "dreamkeep restore") in one.next for one in found)
 
 
-def test_a_folder_that_was_never_captured_and_is_not_there_is_no_fault(web: Web, root: str) -> None:
+def test_a_folder_that_was_never_captured_and_is_not_there_is_not_a_fault(web: Web, root: str) -> None:
     """Rows of a WebUI that was once used here, and is not any more."""
     shutil.rmtree(web.folder.parent)
     assert audit(root, web) == []
@@ -347,7 +347,9 @@ MEANT = [
 
 @pytest.mark.parametrize("captured", [False, True])
 @pytest.mark.parametrize("act", MEANT, ids=[act.__name__ for act in MEANT])
-def test_what_was_meant_or_is_on_its_way_is_no_fault(web: Web, root: str, act: Callable[[Web], None], captured: bool) -> None:
+def test_intended_changes_and_running_turns_are_not_faults(
+    web: Web, root: str, act: Callable[[Web], None], captured: bool
+) -> None:
     """K2 K3 T1 T2: clear, compress, undo, truncate and delete are intents; a turn that may still be going on is no loss."""
     if captured:
         ingest(root, web)
@@ -358,7 +360,7 @@ def test_what_was_meant_or_is_on_its_way_is_no_fault(web: Web, root: str, act: C
 
 
 @pytest.mark.parametrize("lost", [empty_without_backup, cut_without_backup])
-def test_what_only_rows_have_is_told_also_after_the_file_was_captured_and_comes_back_as_advised(
+def test_messages_that_only_rows_hold_are_reported_after_a_capture_and_the_advice_works(
     web: Web, root: str, lost: Callable[[Web], None]
 ) -> None:
     lost(web)
@@ -388,7 +390,7 @@ def test_a_session_that_was_deleted_is_not_missed_for_its_rows(web: Web, root: s
     assert [one.cls for one in audit(root, web) if one.cls != "webui_index_missing"] == []
 
 
-def test_a_real_loss_after_an_intent_is_a_fault(web: Web, root: str) -> None:
+def test_a_loss_after_an_intended_change_is_a_fault(web: Web, root: str) -> None:
     """K3: an undo, then a save that lost most of it: the backup has the same mark."""
     _undone(web)
     marks: dict[str, Any] = {"intentional_shrink_generation": "f" * 32, "truncation_watermark": TEN[-3]["timestamp"]}
@@ -424,7 +426,7 @@ def test_a_backup_whose_row_is_gone_may_be_of_a_deleted_session(web: Web, root: 
     assert (found.cls, found.repairable) == ("webui_orphan_backup", False)
 
 
-def test_a_prompt_of_a_session_that_was_cleared_is_told_and_left_alone(web: Web, root: str) -> None:
+def test_a_pending_prompt_of_a_cleared_session_is_reported_and_left_alone(web: Web, root: str) -> None:
     """K3: whether it was cleared, too, nothing tells."""
     web.save(SID, [], clear_generation="c" * 32, truncation_watermark=0.0, updated_at=T0 + 9000)
     leave_turn_pending(web)
@@ -432,7 +434,7 @@ def test_a_prompt_of_a_session_that_was_cleared_is_told_and_left_alone(web: Web,
     assert (found.cls, found.repairable) == ("webui_turn_pending", False)
 
 
-def test_a_prompt_that_its_row_says_was_taken_back_is_told_and_left_alone(web: Web, root: str) -> None:
+def test_a_pending_prompt_that_its_row_marks_as_undone_is_reported_and_left_alone(web: Web, root: str) -> None:
     """K3: also where no file tells of the undo, because there is none."""
     web.row("rewound", [sample.said("user", "never answered", T0 + 3600)])
     web.turn("rewound", "t1", "submitted", content="never answered")
@@ -442,7 +444,7 @@ def test_a_prompt_that_its_row_says_was_taken_back_is_told_and_left_alone(web: W
     assert [(one.cls, one.repairable) for one in audit(root, web)] == [("webui_empty_row", False), ("webui_turn_pending", False)]
 
 
-def test_one_poison_of_every_kind_among_a_hundred_good_sessions(tmp_path: Path, root: str) -> None:
+def test_every_kind_of_damage_is_found_among_a_hundred_good_sessions(tmp_path: Path, root: str) -> None:
     """B1 B2: all the poisons are told, and none hides another."""
     web = Web(tmp_path / "home")
     for n in range(100):
@@ -513,7 +515,7 @@ class _Renamed:
         return [{**mine, "content": one["content"] and mine["content"]} for one, mine in zip(given, own, strict=False)]
 
 
-def test_what_is_well_and_was_captured_is_not_opened_again(web: Web, root: str) -> None:
+def test_an_unchanged_captured_session_is_not_opened_again(web: Web, root: str) -> None:
     """B5: work is proportional to change."""
     web.close()
     ingest(root, web)
@@ -555,7 +557,7 @@ def test_rows_that_the_webui_took_away_with_a_deleted_session_are_not_missed(web
         assert "source_vanished" in {one["class"] for one in keep.audit(home=web.home)["faults"]}
 
 
-def test_a_list_of_deleted_sessions_that_can_not_be_read_hides_no_loss_in_the_database(web: Web, root: str) -> None:
+def test_a_list_of_deleted_sessions_that_cannot_be_read_hides_no_loss_in_the_database(web: Web, root: str) -> None:
     """B7: one bad thing hides nothing else."""
     ingest(root, web)
     assert web.hermes is not None

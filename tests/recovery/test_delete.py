@@ -60,7 +60,7 @@ def test_a_delete_that_dies_at_any_step_is_finished_or_never_happened(tmp_path: 
     assert seen == {True, False} and n > 10
 
 
-def test_another_process_that_still_writes_is_told(tmp_path: Path) -> None:
+def test_another_process_that_still_writes_is_reported(tmp_path: Path) -> None:
     """K2"""
     with Keep.open(tmp_path / "k") as mine, Keep.open(tmp_path / "k") as other:
         session = other.session("s")
@@ -159,7 +159,7 @@ def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies
 
 
 @pytest.mark.parametrize("words", ["python:chat-42", "chat-42"])
-def test_a_delete_given_twice_takes_no_other_session_that_begins_so(tmp_path: Path, words: str) -> None:
+def test_repeating_a_delete_removes_no_other_session_with_the_same_prefix(tmp_path: Path, words: str) -> None:
     """K2: a subagent's session has its parent's id as its beginning, and a deletion can't be taken back."""
     with Keep.open(tmp_path / "k") as keep:
         keep.session("chat-42").record("xylophone")
@@ -174,7 +174,7 @@ def test_a_delete_given_twice_takes_no_other_session_that_begins_so(tmp_path: Pa
         assert keep.resolve(words) == "python:chat-42/agent-1", "nothing else is called so now"
 
 
-def test_a_delete_by_the_beginning_of_an_id_given_twice_takes_no_second_session(tmp_path: Path) -> None:
+def test_repeating_a_delete_by_prefix_removes_no_second_session(tmp_path: Path) -> None:
     """K2: convenient, and once only."""
     with Keep.open(tmp_path / "k") as keep:
         keep.session("chat-42").record("xylophone")
@@ -189,7 +189,7 @@ def test_a_delete_by_the_beginning_of_an_id_given_twice_takes_no_second_session(
 
 
 @pytest.mark.parametrize("words", ["python:chat-42", "chat-42"])
-def test_an_interrupted_deletion_is_finished_by_any_whole_name_and_said_to_be(tmp_path: Path, words: str) -> None:
+def test_an_interrupted_deletion_is_finished_by_any_full_name_and_reported(tmp_path: Path, words: str) -> None:
     """K2"""
     for n in count(1):
         root = tmp_path / f"k{n}"
@@ -223,7 +223,7 @@ def test_what_was_put_back_of_a_deleted_session_is_not_deleted_instead_of_one_of
         assert [one.id for one in keep.sessions()] == ["other:chat"] and holding(tmp_path / "k", WORD) == []
 
 
-def test_a_delete_where_no_keep_is_makes_none_and_says_so(tmp_path: Path) -> None:
+def test_a_delete_without_a_keep_creates_none_and_reports_that(tmp_path: Path) -> None:
     """K2: who takes something away must not leave a keep behind."""
     with pytest.raises(NotFound, match="there is no keep"), Keep.open(tmp_path / "k") as keep:
         keep.delete("chat")
@@ -234,7 +234,9 @@ def test_a_delete_where_no_keep_is_makes_none_and_says_so(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("words", ["python:goes", "goes"])
 @pytest.mark.parametrize("lost", ["journal", "index too", "words"])
-def test_a_session_whose_journal_is_gone_can_be_deleted_with_all_that_rests_on_it(tmp_path: Path, lost: str, words: str) -> None:
+def test_a_session_without_a_journal_can_be_deleted_with_everything_derived_from_it(
+    tmp_path: Path, lost: str, words: str
+) -> None:
     """K7 R5: the index as it was before the question knows it, or else what was learned from it."""
     root = tmp_path / "k"
     with Keep.open(root) as keep:

@@ -57,7 +57,7 @@ def test_a_hook_call_however_short_is_erased_and_the_deletion_ends(tmp_path: Pat
 
 @pytest.mark.parametrize("native", ["0b6c8a52-77aa-4f0e-9d3e-000000000001", "s1"])
 @pytest.mark.parametrize("end", [b"", b'\xff"}', b'"}{}'])
-def test_of_a_hook_call_that_nobody_can_read_no_word_stays_and_none_comes_later(tmp_path: Path, native: str, end: bytes) -> None:
+def test_no_word_of_an_unreadable_hook_call_stays_or_comes_back(tmp_path: Path, native: str, end: bytes) -> None:
     """An agent that is held up while it speaks leaves a call without its end: that lies in the keep's own journal."""
     root = tmp_path / "k"
     torn = b'{"session_id":"%b","prompt":"xylophone' % native.encode() + end
@@ -293,7 +293,7 @@ def _record_on(root: str, go: Any, out: Any) -> None:
             out.put("told")
 
 
-def test_a_writer_at_work_is_told_and_writes_no_word_after(tmp_path: Path) -> None:
+def test_a_running_writer_gets_an_error_and_writes_nothing_after_a_deletion(tmp_path: Path) -> None:
     """K2 K7"""
     root = tmp_path / "k"
     with Keep.open(root) as keep:

@@ -122,7 +122,7 @@ def test_a_line_by_hand_on_a_page_that_stays_unwritable_is_taken_in_once(tmp_pat
     assert holding(root, WORD) == [] and page.read_text().count("zebra") == 1
 
 
-def test_lines_whose_fence_was_taken_away_are_told_until_a_hand_takes_them_out(tmp_path: Path) -> None:
+def test_lines_without_their_fence_are_reported_until_the_user_removes_them(tmp_path: Path) -> None:
     """R5: what stands outside of the fence is not ours to change."""
     root = tmp_path / "k"
     dreamt(root)
@@ -297,7 +297,7 @@ def test_a_deletion_that_dies_at_any_step_is_not_finished_while_its_page_has_its
     assert not there and n > 10
 
 
-def test_a_file_elsewhere_that_can_not_be_written_is_told_and_the_next_dream_sees_to_it(tmp_path: Path) -> None:
+def test_a_file_elsewhere_that_cannot_be_written_is_reported_and_the_next_dream_sees_to_it(tmp_path: Path) -> None:
     """R5 speaks of the keep: somebody's own file is told of, and holds up no deletion."""
     root, file = tmp_path / "k", tmp_path / "CLAUDE.md"
     project = dreamt(root)
@@ -354,7 +354,7 @@ def test_a_deletion_that_dies_at_any_step_leaves_no_word_on_the_page_after_the_n
             break
 
 
-def test_a_note_that_is_told_while_a_deletion_waits_does_not_wait_for_its_own_lock(
+def test_a_note_that_is_reported_while_a_deletion_waits_does_not_wait_for_its_own_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "k"

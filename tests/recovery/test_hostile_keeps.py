@@ -70,7 +70,7 @@ def _socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, _socket], ids=["pipe", "socket"])
-def test_a_pipe_or_socket_anywhere_is_told_holds_nobody_up_and_is_left_alone(
+def test_a_pipe_or_socket_anywhere_is_reported_blocks_nothing_and_is_left_alone(
     world: World, cli: Callable[..., Ran], make: Callable[[Path], None]
 ) -> None:
     """B2: an open of a pipe waits for whoever writes into it, for ever; SQLite's, too."""
@@ -149,7 +149,7 @@ def test_a_keep_without_its_journals_is_not_clean(world: World) -> None:
 
 
 @pytest.mark.parametrize(("name", "cls"), [("spool", "spool_unreadable"), ("state", "state_unreadable")])
-def test_a_file_where_a_folder_belongs_is_told(world: World, name: str, cls: str) -> None:
+def test_a_file_where_a_folder_belongs_is_reported(world: World, name: str, cls: str) -> None:
     world.captured()
     shutil.rmtree(Path(world.root, name), ignore_errors=True)
     Path(world.root, name).write_text("x")
@@ -167,7 +167,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("what", NONSENSE)
-def test_an_index_that_holds_what_nobody_put_there_is_told_and_hides_nothing(world: World, what: str) -> None:
+def test_an_index_that_holds_what_nobody_put_there_is_reported_and_hides_nothing(world: World, what: str) -> None:
     """B2: not damage that SQLite sees; once it ended the audit, or hid all open turns."""
     world.captured()
     folder = python_session(world.root)
@@ -214,7 +214,7 @@ def test_a_journal_is_read_for_its_promises_once_however_many_faults_it_has(worl
     assert cost(12) - cost(2) <= 10
 
 
-def test_what_one_repair_can_not_understand_hinders_no_other(world: World) -> None:
+def test_a_repair_that_fails_to_understand_its_fault_stops_no_other(world: World) -> None:
     """B2: a frame with a sound checksum whose body is none of ours ended the whole repair."""
     world.captured()
     folder = python_session(world.root)
@@ -245,7 +245,7 @@ class Strict(Noticing):
             raise PermissionError(13, "Permission denied", path)
 
 
-def test_what_looks_as_it_did_and_may_not_be_read_any_more_is_told(world: World) -> None:
+def test_an_unchanged_file_that_became_unreadable_is_reported(world: World) -> None:
     """B3: a mode changes neither size nor time."""
     world.captured()
     journal = python_session(world.root) / "000001.jsonl"
@@ -285,7 +285,7 @@ def test_damaged_notes_of_one_repair_hinder_no_other(world: World) -> None:
     assert (spool / "stranger").read_text() == "y"
 
 
-def test_what_can_not_be_given_back_hinders_nothing_else(world: World) -> None:
+def test_a_file_that_cannot_be_restored_stops_no_other_undo(world: World) -> None:
     world.captured()
     spool = Path(world.root, "spool")
     spool.mkdir()
@@ -314,7 +314,7 @@ def test_settings_beside_a_transcript_may_be_written_again(tmp_path: Path, root:
         assert keep.audit(home=home)["clean"] and keep.audit(home=home, deep=True)["clean"]
 
 
-def test_a_transcript_that_is_gone_is_told_as_that_though_another_can_not_be_read(tmp_path: Path, root: str) -> None:
+def test_a_missing_transcript_is_reported_although_another_is_unreadable(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     claude.write(home)
     with Keep.open(root) as keep:
@@ -346,7 +346,7 @@ def _run(command: str, root: str, home: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=120)
 
 
-def test_a_session_whose_name_a_shell_would_split_comes_back_by_what_the_audit_says(tmp_path: Path, root: str) -> None:
+def test_the_advice_works_for_a_session_whose_name_a_shell_would_split(tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     file = home / ".claude" / "projects" / "-p" / "my AGENT's session.jsonl"
     file.parent.mkdir(parents=True)
@@ -363,7 +363,7 @@ def test_a_session_whose_name_a_shell_would_split_comes_back_by_what_the_audit_s
 
 
 @pytest.mark.parametrize("agent", [hermes, goose])
-def test_what_is_said_of_a_database_that_is_gone_works(agent: Any, tmp_path: Path, root: str) -> None:
+def test_the_advice_for_a_missing_database_works(agent: Any, tmp_path: Path, root: str) -> None:
     home = tmp_path / "home"
     agent.write(home)
     with Keep.open(root) as keep:
@@ -423,7 +423,7 @@ ACCEPTED: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("cls", ACCEPTED)
-def test_what_was_accepted_of_a_file_is_told_again_when_the_file_is_another(world: World, cls: str) -> None:
+def test_an_accepted_fault_is_reported_again_when_the_file_is_another(world: World, cls: str) -> None:
     """Once accepted, a hook call lost later, or an index damaged later, was never told again."""
     world.captured()
     python_session(world.root)
@@ -437,7 +437,7 @@ def test_what_was_accepted_of_a_file_is_told_again_when_the_file_is_another(worl
     assert second["class"] == cls and second["id"] != first["id"]
 
 
-def test_hook_calls_that_wait_later_are_told_though_others_were_accepted(world: World) -> None:
+def test_later_waiting_hook_calls_are_reported_although_earlier_ones_were_accepted(world: World) -> None:
     world.captured()
     spool = Path(world.root, "spool")
     spool.mkdir()

@@ -76,7 +76,7 @@ def damaged(root: Path, session: str, lines: Callable[[bytes], bool], nth: int =
 # -- what a merge must not lose or double
 
 
-def test_an_event_that_was_told_again_after_damage_is_not_told_a_third_time(tmp_path: Path) -> None:
+def test_an_event_recorded_again_after_damage_is_not_recorded_a_third_time(tmp_path: Path) -> None:
     """R4: one id, one event, whichever way the two keeps are joined."""
     with Keep.open(tmp_path / "a") as keep:
         for n in range(5):
@@ -148,7 +148,7 @@ def test_where_a_session_ran_comes_back_with_the_beginning_that_damage_took(tmp_
         assert (found.cwd, found.state) == ("/", "ended")
 
 
-def test_rows_that_only_the_snapshot_has_are_told_of_or_taken(tmp_path: Path) -> None:
+def test_rows_that_only_the_snapshot_has_are_reported_or_imported(tmp_path: Path) -> None:
     """R4 docs/snapshot.md: nothing is left out in silence."""
     session, before = captured(tmp_path, hermes.write)
     whole = exported(tmp_path / "a", tmp_path / "whole")
@@ -579,7 +579,7 @@ def strange_files() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 @pytest.mark.parametrize("merging", [False, True])
 @pytest.mark.parametrize(("what", "files"), list(strange_files()), ids=[what for what, _ in strange_files()])
-def test_one_strange_thing_in_a_snapshot_hinders_nothing_else(
+def test_one_strange_entry_in_a_snapshot_stops_nothing_else(
     what: str, files: dict[str, bytes], merging: bool, tmp_path: Path
 ) -> None:
     """W4 R4"""
@@ -597,7 +597,7 @@ def test_one_strange_thing_in_a_snapshot_hinders_nothing_else(
         imported(tmp_path / "k", tmp_path / "s")
 
 
-def test_two_entries_of_one_name_or_one_that_is_not_listed_are_told(tmp_path: Path) -> None:
+def test_duplicate_and_unlisted_entries_are_reported(tmp_path: Path) -> None:
     out = io.BytesIO()
     packer = snapshot_file.Packer(writer(out))
     part = f"{folder_of('python:good')}/000001.jsonl"
@@ -619,7 +619,7 @@ def test_two_entries_of_one_name_or_one_that_is_not_listed_are_told(tmp_path: Pa
 @pytest.mark.parametrize(
     "manifest", [b'{"entries":[{"name":[],"size":1,"sha256":"x"}]}', b"[" * 200_000, b'{"entries":7}', b"\xff"]
 )
-def test_a_manifest_that_nobody_of_ours_wrote_is_told(manifest: bytes, tmp_path: Path) -> None:
+def test_a_foreign_manifest_is_reported(manifest: bytes, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(made({**ABOUT, "manifest.json": manifest}))
     with Keep.open(tmp_path / "k") as keep:
         assert not keep.verify(tmp_path / "s")["ok"]
@@ -683,7 +683,7 @@ def test_crafted_headers_are_bad_entries_and_nothing_else(block: bytes, tmp_path
     assert [str(p) for p in tmp_path.rglob("x*") if not p.is_relative_to(tmp_path / "in/k/aside")] == []
 
 
-def test_a_ledger_of_another_machine_can_not_point_a_repair_at_files_here(tmp_path: Path) -> None:
+def test_a_ledger_of_another_machine_cannot_point_a_repair_at_files_here(tmp_path: Path) -> None:
     """X1: the notes of a repair name paths to be restored and swept; not from a file that anybody may have made."""
     precious = tmp_path / "precious.txt"
     precious.write_text("mine")
@@ -721,7 +721,7 @@ def test_an_export_into_the_keep_or_into_nothing_is_refused(tmp_path: Path) -> N
     assert list((tmp_path / "k").rglob("*.tmp")) == []
 
 
-def test_a_disk_that_is_full_is_told_once_and_of_the_snapshot(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_for_the_snapshot(tmp_path: Path) -> None:
     """J2: the index is well, and nothing is read twice."""
     warned: list[str] = []
     tries = 0
@@ -817,7 +817,7 @@ def test_a_session_deleted_while_an_export_runs_does_not_end_it(when: int, tmp_p
         assert {one.native_id for one in new.sessions()} >= {"a", "z"}
 
 
-def test_a_part_that_can_not_be_read_is_told_and_the_rest_is_exported(tmp_path: Path) -> None:
+def test_an_unreadable_part_is_reported_and_the_rest_is_exported(tmp_path: Path) -> None:
     """R4: a keep with damage is the one that needs a copy most."""
     with Keep.open(tmp_path / "k") as keep:
         for name in ("bad", "cold", "good"):
@@ -844,7 +844,7 @@ def test_a_part_that_can_not_be_read_is_told_and_the_rest_is_exported(tmp_path: 
         assert texts(new, "python:good")[::2] == ["good 0", "good 1", "good 2"]
 
 
-def test_a_link_that_leads_in_a_circle_or_elsewhere_is_told_and_the_rest_is_exported(tmp_path: Path) -> None:
+def test_a_circular_or_outward_link_is_reported_and_the_rest_is_exported(tmp_path: Path) -> None:
     """R4: what a link to a folder leads to is not the keep's."""
     root = tmp_path / "k"
     (tmp_path / "mine").mkdir()

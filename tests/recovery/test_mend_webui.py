@@ -73,9 +73,7 @@ def contents(found: list[dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("cls", "act"), REPAIRABLE, ids=[f"{cls}-{act.__name__}" for cls, act in REPAIRABLE])
-def test_each_fault_is_planned_mended_clean_and_undone_to_the_byte(
-    web: Web, root: str, cls: str, act: Callable[[Web], None]
-) -> None:
+def test_each_fault_is_planned_repaired_and_undone_to_the_byte(web: Web, root: str, cls: str, act: Callable[[Web], None]) -> None:
     """B4: each repairable class has a repair, and afterwards the audit is clean."""
     act(web)
     web.close()
@@ -96,7 +94,7 @@ def test_each_fault_is_planned_mended_clean_and_undone_to_the_byte(
 
 
 @pytest.mark.parametrize("act", [leave_only_the_backup, tear_file, save_fewer_messages], ids=lambda act: act.__name__)
-def test_what_is_given_back_loads_again_with_all_its_messages(web: Web, root: str, act: Callable[[Web], None]) -> None:
+def test_a_repaired_session_loads_with_all_its_messages(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """K1 B3 W3 K8"""
     act(web)
     repair(root, web)
@@ -112,7 +110,7 @@ def test_an_orphaned_backup_comes_back_byte_for_byte(web: Web, root: str) -> Non
     assert web.file(SID).read_bytes() == web.backup(SID).read_bytes()
 
 
-def test_what_is_newer_than_the_backup_stays(web: Web, root: str) -> None:
+def test_messages_newer_than_the_backup_stay(web: Web, root: str) -> None:
     """K4: recovery unions; nothing newer is lost."""
     save_fewer_messages(web)
     new = [said("user", "and now?", T0 + 9000), said("assistant", "now this", T0 + 9001)]
@@ -167,7 +165,7 @@ def _take_back(web: Web, since: float, sid: str = SID) -> None:
 
 
 @pytest.mark.parametrize(("kept_by", "turns"), [("a backup", 1), ("our journal", 1), ("both", 1), ("a backup", 4), ("both", 4)])
-def test_what_was_taken_back_stays_so_however_often_it_is_repaired(web: Web, root: str, kept_by: str, turns: int) -> None:
+def test_undone_messages_stay_undone_however_often_the_session_is_repaired(web: Web, root: str, kept_by: str, turns: int) -> None:
     """K3 T4: twice is once; and when the database is gone, the file itself still tells that it was meant."""
     if kept_by != "a backup":
         read_again(root, web, SID)
@@ -188,7 +186,7 @@ def test_what_was_taken_back_stays_so_however_often_it_is_repaired(web: Web, roo
     assert "webui_richer_backup" not in (found := audit(root, web)) and "source_shrank" not in found
 
 
-def test_of_words_said_twice_only_those_come_back_that_were_not_taken_back(web: Web, root: str) -> None:
+def test_of_a_message_sent_twice_only_the_one_that_was_not_undone_comes_back(web: Web, root: str) -> None:
     """K3: "continue" was kept once and taken back once; in a retry, taken back and sent again."""
     on = [said("user", "continue", T0 + 300), said("assistant", "more", T0 + 301)]
     again = [said("user", "continue", T0 + 400), said("assistant", "yet more", T0 + 401)]
@@ -214,7 +212,7 @@ def test_contents_that_were_blanked_come_back_in_their_places(web: Web, root: st
     assert contents(web.messages(SID)) == [*contents(TEN), ("user", "new")]
 
 
-def test_only_what_was_lost_after_the_intent_comes_back(web: Web, root: str) -> None:
+def test_only_messages_lost_after_the_intended_change_come_back(web: Web, root: str) -> None:
     """K3: undo, then a loss."""
     marks: dict[str, Any] = {"intentional_shrink_generation": "f" * 32, "truncation_watermark": TEN[-3]["timestamp"]}
     web.backup(SID).write_text(document(SID, TEN))
@@ -355,7 +353,7 @@ def test_text_that_is_no_utf8_and_json_that_is_none_are_kept_as_far_as_they_go()
     assert (made["title"], made["created_at"], made["archived"], made["input_tokens"]) == ("\ufffd", 0.0, True, 0)
 
 
-def test_a_row_that_is_not_there_is_no_session(web: Web) -> None:
+def test_a_missing_row_gives_no_session(web: Web) -> None:
     assert read_database_session(RealHost(), str(web.database), "nobody") is None
 
 
@@ -386,7 +384,7 @@ def mending(root: str, web: Web, act: Callable[[], None]) -> RepairContext:
 @pytest.mark.parametrize(
     "act", [leave_only_the_backup, tear_file, save_fewer_messages, leave_turn_pending], ids=lambda act: act.__name__
 )
-def test_what_the_webui_writes_meanwhile_is_never_overwritten(web: Web, root: str, act: Callable[[Web], None]) -> None:
+def test_what_the_webui_writes_during_a_repair_is_never_overwritten(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """W11: publish is create-or-fail; the loser says `appeared`."""
     act(web)
     web.close()
@@ -438,7 +436,7 @@ ODD_IDS = ["../../../evil", "/tmp/evil", "..", "a/b", "_index", "a.b", "with\nfe
 
 
 @pytest.mark.parametrize("sid", ODD_IDS, ids=lambda sid: repr(sid)[:12])
-def test_an_id_that_is_no_plain_name_of_a_file_is_told_and_not_acted_upon(web: Web, root: str, tmp_path: Path, sid: str) -> None:
+def test_an_id_that_is_not_a_plain_file_name_is_reported_and_not_repaired(web: Web, root: str, tmp_path: Path, sid: str) -> None:
     """A database is anybody's word: what it calls a session must not lead out of the WebUI's folder."""
     web.row(sid, talk(2, "salt"))
     web.close()
@@ -457,7 +455,7 @@ def test_an_id_that_is_no_plain_name_of_a_file_is_told_and_not_acted_upon(web: W
     assert tree(tmp_path / "home") == before
 
 
-def test_a_prompt_of_a_session_that_can_have_no_file_is_told_and_left_alone(web: Web, root: str) -> None:
+def test_a_prompt_of_a_session_that_can_have_no_file_is_reported_and_left_alone(web: Web, root: str) -> None:
     web.turn("a.b", "t1", "submitted", content="never answered")
     web.close()
     before = tree(web.home)
@@ -480,7 +478,7 @@ def _link_there(path: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "sid"), [(add_row_without_file, "only-a-row"), (leave_only_the_backup, SID), (leave_first_turn_pending, "brand-new")]
 )
-def test_what_stands_in_the_way_of_a_session_file_is_told_and_no_repair_is_promised(
+def test_an_obstacle_in_place_of_a_session_file_is_reported_as_not_repairable(
     web: Web, root: str, act: Callable[[Web], None], sid: str, there: Callable[[Path], None]
 ) -> None:
     act(web)
@@ -499,7 +497,7 @@ def test_what_stands_in_the_way_of_a_session_file_is_told_and_no_repair_is_promi
 @pytest.mark.parametrize(
     "act", [leave_only_the_backup, tear_file, save_fewer_messages, leave_turn_pending], ids=lambda act: act.__name__
 )
-def test_a_repair_that_finds_it_mended_does_nothing(web: Web, root: str, act: Callable[[Web], None]) -> None:
+def test_a_repair_of_a_fault_that_is_gone_does_nothing(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """T4: idempotent."""
     act(web)
     web.close()
@@ -605,7 +603,7 @@ def test_a_prompt_never_takes_the_place_of_a_session_of_which_more_is_kept(web: 
     assert len(web.messages("kept")) == len(talk(5, "salt")) + 1
 
 
-def test_all_poisons_at_once_are_mended_and_the_good_ones_stay_as_they_are(tmp_path: Path, root: str) -> None:
+def test_all_damage_at_once_is_repaired_and_good_sessions_stay_unchanged(tmp_path: Path, root: str) -> None:
     """B2: what can't be mended hinders nothing."""
     web = Web(tmp_path / "home")
     for n in range(30):

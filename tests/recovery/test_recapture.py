@@ -63,7 +63,7 @@ def _zero_line(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize(("harm", "cls"), [(drop_line, "journal_gap"), (_zero_line, "journal_damage")])
-def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_missing(
+def test_a_complete_transcript_does_not_repair_a_lost_hook_call(
     world: World, harm: Callable[[Path, str], None], cls: str, indexed: bool
 ) -> None:
     """What was read before the hole and what was read behind it meet, so that no line was in it."""
@@ -77,7 +77,7 @@ def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_miss
     _stays(world, cls, "some messages didn't come from files alone" if indexed else "not a line of a transcript")
 
 
-def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: World) -> None:
+def test_a_hole_in_lines_proves_nothing_about_a_hole_in_hook_calls(world: World) -> None:
     world.captured(3, 3)
     fire_hook(world, "a prompt that only the hook told")
     world.grow(6, 3)
@@ -93,7 +93,7 @@ def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: W
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_repair_that_died_before_it_said_so_is_simply_run_again(
+def test_a_repair_that_died_before_recording_success_can_be_run_again(
     world: World, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
     """Twice is once: what was taken again already tells that the hole was in lines. The last: nothing more was read behind it."""
@@ -290,7 +290,7 @@ def test_a_journal_that_is_gone_is_missed_without_an_index_unless_it_was_deleted
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_a_memory_of_capture_that_is_older_than_the_journal_tells_of_no_loss(world: World, indexed: bool) -> None:
+def test_an_older_memory_of_capture_reports_no_loss(world: World, indexed: bool) -> None:
     """A crash between the two; or the file was rewritten, or moved."""
     sources = Path(world.root, "state", "sources.json")
     world.captured(3)
@@ -309,7 +309,7 @@ def test_a_memory_of_capture_that_is_older_than_the_journal_tells_of_no_loss(wor
         assert world.audit()["clean"] and world.audit(deep=True)["clean"]
 
 
-def test_a_loss_that_was_accepted_is_not_told_again_by_what_capture_remembers(world: World) -> None:
+def test_captures_memory_does_not_report_an_accepted_loss_again(world: World) -> None:
     world.captured(3, 3)
     world.messages()
     _without_last(world)
@@ -340,7 +340,7 @@ def _older_journal(world: World, act: Callable[[], None]) -> None:
     _without_index(world)
 
 
-def test_a_loss_is_told_also_of_a_transcript_that_was_moved_and_came_back(world: World) -> None:
+def test_a_loss_is_reported_for_a_transcript_that_was_moved_and_came_back(world: World) -> None:
     world.captured(3)
     elsewhere = world.transcript.parent.parent / "-q" / world.transcript.name
     elsewhere.parent.mkdir()
@@ -355,7 +355,7 @@ def test_a_loss_is_told_also_of_a_transcript_that_was_moved_and_came_back(world:
     assert [one["class"] for one in world.audit()["faults"]] == ["journal_missing_part"]
 
 
-def test_a_loss_is_told_also_where_the_file_has_again_what_it_had_before(world: World) -> None:
+def test_a_loss_is_reported_although_the_file_has_its_old_content_again(world: World) -> None:
     """What stood between was only here."""
     world.captured(3)
     before = world.transcript.read_bytes()
@@ -373,7 +373,7 @@ def test_a_loss_is_told_also_where_the_file_has_again_what_it_had_before(world: 
     assert "journal_missing_part" in [one["class"] for one in world.audit()["faults"]]
 
 
-def test_an_older_memory_and_a_link_that_is_gone_tell_of_no_loss(world: World) -> None:
+def test_an_older_memory_and_a_missing_link_report_no_loss(world: World) -> None:
     sources = Path(world.root, "state", "sources.json")
     folder = world.home / ".claude"
     real = world.home / "elsewhere"
@@ -392,7 +392,7 @@ def test_an_older_memory_and_a_link_that_is_gone_tell_of_no_loss(world: World) -
     assert not [one for one in world.audit()["faults"] if one["class"].startswith("journal_")]
 
 
-def test_a_journal_that_can_not_be_opened_hinders_no_rebuild_of_the_index(world: World) -> None:
+def test_an_unreadable_journal_does_not_stop_a_rebuild_of_the_index(world: World) -> None:
     world.captured(3)
     world.messages()
     with Keep.open(world.root) as keep:

@@ -73,7 +73,7 @@ __all__ = ["world"]
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, name: str) -> None:
+def test_each_fault_of_the_keep_is_found_planned_repaired_and_undone(world: World, name: str) -> None:
     """B4, W2, W5: each repairable class has a repair, after which the audit is clean; every byte it replaces is kept."""
     make, cls = BROKEN[name]
     make(world)
@@ -104,7 +104,7 @@ def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, 
 
 
 @pytest.mark.parametrize("name", ["damage", "damage_at_the_end", "gap", "missing_part", "shortened", "cold", "chunks"])
-def test_what_a_journal_lost_is_in_it_again_word_for_word(world: World, name: str) -> None:
+def test_a_repaired_journal_has_its_lost_events_word_for_word(world: World, name: str) -> None:
     """W4: content decides, not how many frames there are."""
     BROKEN[name][0](world)
     lost = world.rejoined()
@@ -146,7 +146,7 @@ def test_an_event_under_a_seq_that_was_taken_is_read_after_the_repair(world: Wor
         assert [m["text"] for m in keep.show("python:own")["messages"]].count("the other writer's") == 1
 
 
-def test_an_interrupted_turn_is_said_once_its_prompt_stays_and_a_late_completion_wins(world: World) -> None:
+def test_an_interrupted_turn_is_recorded_once_keeps_its_prompt_and_a_late_completion_wins(world: World) -> None:
     """T1, T2, T3, T4, T8: by the turn's own id, once, and only when its owner is gone."""
     turn(world)
     in_another_process(
@@ -284,7 +284,7 @@ def test_a_repair_finishes_no_deletion_and_delete_does(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete", "undelete"])
-def test_what_somebody_put_back_of_a_deleted_session_waits_for_his_word(world: World, tmp_path: Path, verb: str) -> None:
+def test_a_deleted_session_that_was_put_back_waits_for_the_users_decision(world: World, tmp_path: Path, verb: str) -> None:
     """K2: a backup of the keep's folder, say. Only who put it there knows whether it shall count."""
     with Keep.open(world.root) as keep:
         keep.session("own").record("zebra")
@@ -303,7 +303,7 @@ def test_what_somebody_put_back_of_a_deleted_session_waits_for_his_word(world: W
     assert world.audit(deep=True)["clean"]
 
 
-def test_an_intent_that_nobody_can_read_hinders_no_writer(world: World) -> None:
+def test_an_unreadable_intent_stops_no_writer(world: World) -> None:
     intent(world)
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")
@@ -405,7 +405,7 @@ def test_damage_after_which_a_file_grew_is_still_mended(world: World) -> None:
 # -- choosing, accepting, refusing
 
 
-def test_what_is_accepted_is_not_told_again_until_it_is_undone(world: World) -> None:
+def test_an_accepted_fault_is_not_reported_until_the_acceptance_is_undone(world: World) -> None:
     """J3: a hole is a fault until it is repaired or accepted; accepting is journaled."""
     test_a_hole_in_what_no_file_holds_is_left_alone(world)
     hook_lost_file = Path(world.root, "spool")
@@ -421,7 +421,7 @@ def test_what_is_accepted_is_not_told_again_until_it_is_undone(world: World) -> 
     assert [fault["id"] for fault in world.audit()["faults"]] == [fault["id"] for fault in faults]
 
 
-def test_only_the_chosen_faults_are_mended(world: World) -> None:
+def test_only_the_chosen_faults_are_repaired(world: World) -> None:
     world.captured()
     for name in ("one", "two"):
         path = Path(world.root, "state", f"{name}.json")
@@ -454,7 +454,7 @@ def test_arguments_that_make_no_sense_are_refused_before_anything_happens(world:
     assert stamps(world.root) == before
 
 
-def test_one_repair_at_a_time(world: World) -> None:
+def test_a_second_repair_is_refused_while_one_runs(world: World) -> None:
     damage(world)
     handle = HOST.open_lock(f"{world.root}/{repair.LOCK}")
     try:
@@ -467,7 +467,7 @@ def test_one_repair_at_a_time(world: World) -> None:
     assert world.repair(apply=True)["audit"]["clean"]
 
 
-def test_a_fault_that_can_not_be_mended_now_hinders_no_other(world: World) -> None:
+def test_a_fault_that_cannot_be_repaired_now_stops_no_other(world: World) -> None:
     """B2: each by itself."""
     gap(world)
     lease(world)
@@ -496,7 +496,7 @@ def _acted_on(world: World, faults: list[Fault]) -> list[MendResult]:
             return [repair.actions()[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
 
 
-def test_what_was_mended_since_it_was_seen_is_not_mended_twice(world: World) -> None:
+def test_a_fault_repaired_since_the_audit_is_not_repaired_twice(world: World) -> None:
     """T4, W14: keyed by the turn, the event, the lines: however often, it is there once."""
     reused(world)
     in_another_process(world, "k.session('own').submit('the prompt')\nos.kill(os.getpid(), 9)")
@@ -548,7 +548,7 @@ def test_a_repair_takes_away_what_one_that_died_left_half_written(world: World) 
 # -- the command line
 
 
-def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faults_remain(
+def test_the_command_plans_applies_undoes_and_its_exit_code_shows_whether_faults_remain(
     world: World, cli: Callable[..., Ran]
 ) -> None:
     home = ("--home", str(world.home))
@@ -572,7 +572,7 @@ def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faul
     assert cli("repair", "--undo", "x", "--apply").code == 2
 
 
-def test_doctor_tells_that_repairs_can_be_taken_back(world: World) -> None:
+def test_doctor_reports_that_repairs_can_be_undone(world: World) -> None:
     tail(world)
     world.repair(apply=True)
     with Keep.open(world.root) as keep:
@@ -580,7 +580,7 @@ def test_doctor_tells_that_repairs_can_be_taken_back(world: World) -> None:
     assert [what.partition(" ")[0] for what in told] == ["what", "1"] and "1 repair " in told[0]
 
 
-def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World, cli: Callable[..., Ran]) -> None:
+def test_a_skipped_fault_is_reported_with_its_reason_and_exit_code_1(world: World, cli: Callable[..., Ran]) -> None:
     damage(world)
     world.transcript.unlink()
     done = cli("repair", "--apply", "--home", str(world.home))
@@ -621,7 +621,7 @@ def _damage_nothing(path: Path) -> None:
     path.write_bytes(b"\n".join([*lines[:2], b"\0" * 64, *lines[2:]]))
 
 
-def test_a_folder_among_the_lock_files_of_processes_is_told_as_that_and_left_to_its_user(world: World) -> None:
+def test_a_folder_among_the_lock_files_is_reported_and_left_to_the_user(world: World) -> None:
     world.captured()
     path = Path(world.root, "state", "owners", "somebodys")
     path.mkdir(parents=True, mode=0o700)
@@ -634,7 +634,7 @@ def test_a_folder_among_the_lock_files_of_processes_is_told_as_that_and_left_to_
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a link"])
-def test_no_repair_of_a_journal_is_promised_that_nobody_can_lock(world: World, kind: str) -> None:
+def test_no_repair_is_promised_for_a_journal_that_cannot_be_locked(world: World, kind: str) -> None:
     world.captured()
     lock_path = world.folder() / parts.LOCK
     lock_path.unlink()
@@ -673,7 +673,7 @@ def test_folders_that_a_repair_took_away_come_back_as_they_were(world: World, wh
         assert looks(world.root, *VIEWS) == before, "undoing twice is undoing once"
 
 
-def test_a_folder_in_which_something_lies_since_it_was_made_stays(world: World) -> None:
+def test_a_restored_folder_that_was_filled_since_stays(world: World) -> None:
     made = f"{world.root}/one/two"
     ledger = Ledger(HOST, world.root, "0198a1b2-0000-7000-8000-000000000001")
     ledger.make_folders(made)
@@ -683,7 +683,7 @@ def test_a_folder_in_which_something_lies_since_it_was_made_stays(world: World) 
     assert [path.name for path in Path(world.root, "one").iterdir()] == ["somebodys"]
 
 
-def test_what_appeared_where_a_folder_was_is_left_alone(world: World) -> None:
+def test_a_file_that_appeared_in_place_of_a_folder_is_left_alone(world: World) -> None:
     world.captured()
     folder = Path(world.root, "spool", "dir")
     folder.mkdir(parents=True)
@@ -749,7 +749,7 @@ def _whole(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("undo_too", [False, True], ids=["apply", "undo"])
-def test_a_repair_or_undo_that_is_killed_at_any_step_is_simply_run_again(tmp_path: Path, undo_too: bool) -> None:
+def test_a_repair_or_undo_that_is_killed_at_any_step_can_be_run_again(tmp_path: Path, undo_too: bool) -> None:
     """B4, T1, W12: it ends right, with nothing lost and nothing twice."""
     import shutil
 
@@ -876,7 +876,7 @@ def test_every_class_of_the_keep_that_has_a_repair_is_broken_and_mended_here() -
     assert {cls for _, cls in BROKEN.values()} == ours
 
 
-def test_where_there_is_no_keep_a_repair_finds_nothing_and_makes_none(world: World) -> None:
+def test_a_repair_without_a_keep_finds_nothing_and_creates_none(world: World) -> None:
     for how in ({}, {"apply": True}):
         assert world.repair(**how)["audit"]["clean"]
     assert not Path(world.root).exists()

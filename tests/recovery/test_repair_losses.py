@@ -56,7 +56,7 @@ def _stays_until_accepted(world: World, cls: str, messages: int) -> None:
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_compressed_part_that_can_not_be_read_is_damage_until_it_is_accepted(world: World, which: int) -> None:
+def test_a_compressed_part_that_cannot_be_read_is_damage_until_it_is_accepted(world: World, which: int) -> None:
     """Once "0 bytes", repairable, and clean over a session that was lost."""
     own(world)
     with Keep.open(world.root) as keep:
@@ -70,7 +70,7 @@ def test_a_compressed_part_that_can_not_be_read_is_damage_until_it_is_accepted(w
     _stays_until_accepted(world, "journal_damage", 10)
 
 
-def test_a_compressed_part_that_can_not_be_read_stays_damage_when_more_is_said_and_asked(world: World) -> None:
+def test_an_unreadable_compressed_part_stays_damage_after_more_writes_and_questions(world: World) -> None:
     own(world)
     with Keep.open(world.root) as keep:
         keep.compress(everything=True)
@@ -81,7 +81,7 @@ def test_a_compressed_part_that_can_not_be_read_stays_damage_when_more_is_said_a
     _stays_until_accepted(world, "journal_damage", 1)
 
 
-def test_of_a_captured_session_nothing_is_promised_if_its_only_part_can_not_be_read(world: World) -> None:
+def test_no_repair_is_promised_for_a_captured_session_whose_only_part_is_unreadable(world: World) -> None:
     world.captured()
     with Keep.open(world.root) as keep:
         keep.compress(everything=True)
@@ -220,7 +220,7 @@ def test_a_journal_that_lost_even_that_a_file_was_opened_takes_it_again_though_t
     assert world.classes() == [] and world.rejoined() == world.transcript.read_bytes()
 
 
-def test_where_nothing_tells_how_a_lost_session_began_the_way_to_take_its_transcript_in_again_is_named(world: World) -> None:
+def test_the_advice_names_ingest_when_nothing_shows_how_a_lost_session_began(world: World) -> None:
     world.captured()
     with Keep.open(world.root) as keep:
         keep.compress(everything=True)
@@ -315,7 +315,7 @@ def test_what_the_index_knows_and_the_journal_lost_is_a_fault_until_it_is_accept
 
 
 @pytest.mark.parametrize("which", ["keep", "own"])
-def test_that_a_whole_journal_is_gone_stays_accepted_when_it_is_written_anew(world: World, which: str) -> None:
+def test_an_accepted_missing_journal_stays_accepted_when_it_is_written_anew(world: World, which: str) -> None:
     """Once the frame that said so began the keep's journal anew, and the same loss was told again under another name."""
     own(world)
     shutil.rmtree(Path(world.root, KEEP) if which == "keep" else world.folder("python:own"))
@@ -350,7 +350,7 @@ def test_what_is_left_of_a_journal_whose_parts_are_gone_is_there_again_when_what
     assert looks(world.root, *VIEWS, "index.sqlite") == before
 
 
-def test_that_the_last_part_is_gone_stays_accepted_when_the_journal_goes_on(world: World) -> None:
+def test_an_accepted_missing_last_part_stays_accepted_when_the_journal_continues(world: World) -> None:
     own(world)
     with Keep.open(world.root) as keep:
         keep.compress(everything=True)
@@ -364,7 +364,7 @@ def test_that_the_last_part_is_gone_stays_accepted_when_the_journal_goes_on(worl
         assert world.audit()["clean"] and world.audit(deep=True)["clean"]
 
 
-def test_a_repair_that_is_taken_back_does_not_make_the_index_forget_what_a_journal_lost(world: World) -> None:
+def test_undoing_a_repair_does_not_make_the_index_forget_a_loss(world: World) -> None:
     part = own(world)
     part.write_bytes(_cut_in_the_middle(part.read_bytes()))
     before = world.audit()["faults"]
@@ -373,7 +373,7 @@ def test_a_repair_that_is_taken_back_does_not_make_the_index_forget_what_a_journ
     assert world.repair(undo=done["undo_id"])["audit"]["faults"] == before and _indexed(world) == 8
 
 
-def test_an_index_is_made_anew_and_what_another_journal_lost_is_told_all_the_same(world: World) -> None:
+def test_rebuilding_the_index_keeps_the_losses_of_other_journals_reported(world: World) -> None:
     part = own(world)
     world.captured()
     world.messages()
@@ -410,7 +410,7 @@ def test_a_file_where_the_folder_of_repairs_belongs_is_named_with_the_way_out(wo
     assert world.repair(apply=True)["audit"]["clean"]
 
 
-def test_what_a_write_of_a_page_left_is_told_and_put_aside(world: World) -> None:
+def test_the_leftover_of_a_page_write_is_reported_and_set_aside(world: World) -> None:
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")
     page = Path(world.root, "pages", "shop-1", "MEMORY.md")
@@ -427,7 +427,7 @@ def test_what_a_write_of_a_page_left_is_told_and_put_aside(world: World) -> None
 
 
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"[]\n", b"\xff\n", None])
-def test_notes_of_a_repair_that_can_not_be_read_are_told_until_accepted(world: World, garbage: bytes | None) -> None:
+def test_unreadable_repair_notes_are_reported_until_accepted(world: World, garbage: bytes | None) -> None:
     """What it did can't be taken back any more: better known before one needs it."""
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")

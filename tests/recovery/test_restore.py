@@ -105,7 +105,7 @@ def test_a_session_that_is_captured_from_a_second_place_too_reads_as_before(
     assert _told(keep) == before
 
 
-def test_what_is_taken_back_where_a_restored_session_goes_on_is_taken_back(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_a_rewind_in_a_restored_session_that_continues_counts(keep: Keep, home: Path, tmp_path: Path) -> None:
     sid = "5f0c2d1e-0000-4000-8000-0000000000cc"
 
     def line(n: int, role: str, parent: int | None, text: str) -> bytes:
@@ -141,7 +141,7 @@ def test_what_is_taken_back_where_a_restored_session_goes_on_is_taken_back(keep:
     assert [text for text, mark in said.items() if not mark] == ["one", "done", "a third way"]
 
 
-def test_what_is_taken_back_first_in_a_second_place_is_taken_back(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_a_rewind_as_the_first_change_in_a_second_place_counts(keep: Keep, home: Path, tmp_path: Path) -> None:
     """The first new words there are what takes something back."""
     path = claude_file(home, 5)
     lines = [json.loads(one) for one in path.read_bytes().splitlines()]
@@ -267,7 +267,7 @@ def test_contents_that_were_blanked_and_came_back_are_shown_again(keep: Keep, ho
     assert _told(keep) == before
 
 
-def test_lines_that_are_told_again_are_read_if_the_frame_that_told_them_first_is_lost(keep: Keep, home: Path) -> None:
+def test_repeated_lines_are_read_if_their_first_frame_is_lost(keep: Keep, home: Path) -> None:
     path = claude_file(home, 5)
     whole = path.read_bytes()
     list(keep.ingest(home=home))
@@ -330,7 +330,7 @@ def test_a_large_file_that_only_grew_comes_back_without_being_held(keep: Keep, h
     assert Path(file_back["path"]).read_bytes() == path.read_bytes()
 
 
-def test_what_lies_beside_and_has_no_place_is_told_and_stops_nothing(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_a_companion_file_without_a_place_is_reported_and_stops_nothing(keep: Keep, home: Path, tmp_path: Path) -> None:
     captured(keep, "codex", home)
     moved = tmp_path / "anywhere"
     shutil.move(home / ".codex", moved)
@@ -340,7 +340,7 @@ def test_what_lies_beside_and_has_no_place_is_told_and_stops_nothing(keep: Keep,
     assert named and not (tmp_path / "new" / ".codex" / "session_index.jsonl").exists()
 
 
-def test_ones_own_python_agents_sessions_go_to_every_agent(keep: Keep, tmp_path: Path) -> None:
+def test_sessions_of_a_python_agent_can_be_restored_to_every_agent(keep: Keep, tmp_path: Path) -> None:
     session = keep.session("chat", cwd=tmp_path)
     turn = session.submit("why does the build fail?")
     turn.start()
@@ -394,7 +394,7 @@ def spoil(how: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["shrank", "blanked", "blanked in part", "replaced", "vanished"])
-def test_the_richest_version_is_restored_and_told(how: str, keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_the_richest_version_is_restored_and_reported(how: str, keep: Keep, home: Path, tmp_path: Path) -> None:
     """K4: what was lost in the file is not lost here."""
     path = claude_file(home, 20)
     whole = path.read_bytes()
@@ -452,7 +452,7 @@ def test_what_was_lost_after_a_clear_comes_back_and_what_was_cleared_does_not(ke
 # -- never over something else
 
 
-def test_what_is_there_decides_what_is_done(keep: Keep, home: Path) -> None:
+def test_the_present_file_decides_whether_it_is_replaced(keep: Keep, home: Path) -> None:
     path = claude_file(home, 5)
     whole = path.read_bytes()
     list(keep.ingest(home=home))
@@ -517,7 +517,7 @@ def test_a_link_is_followed_and_not_replaced(keep: Keep, home: Path, tmp_path: P
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("at", ["the file", "its folder", "the database"])
-def test_nothing_is_written_through_a_link_that_leads_nowhere(
+def test_nothing_is_written_through_a_link_that_is_dangling(
     keep: Keep, home: Path, tmp_path: Path, at: str, dry_run: bool
 ) -> None:
     """It is not where that agent keeps sessions, and nobody knows what it would be."""
@@ -564,7 +564,7 @@ class Meddling(RealHost):
         super().link(old, new)
 
 
-def test_what_appears_or_is_written_meanwhile_is_kept(tmp_path: Path) -> None:
+def test_files_that_appear_or_change_during_a_restore_are_kept(tmp_path: Path) -> None:
     path, aside = tmp_path / "x.jsonl", str(tmp_path / "aside" / "s.restore-1")
     with pytest.raises(Failed, match="another file is there"):
         put.put_file(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
@@ -667,7 +667,7 @@ def test_rows_go_into_a_database_in_use_without_touching_others(keep: Keep, home
     db.close()
 
 
-def test_rows_whose_numbers_are_taken_get_new_ones_and_that_is_told(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_rows_whose_numbers_are_taken_get_new_ones_and_that_is_reported(keep: Keep, home: Path, tmp_path: Path) -> None:
     captured(keep, WITH_ROWS, home)
     session = max(keep.sessions(), key=lambda s: s.messages)
     state = tmp_path / "new" / ".hermes" / "state.db"
@@ -905,7 +905,7 @@ def test_a_damaged_journal_is_not_passed_off_as_exact(keep: Keep, home: Path, tm
         assert not done["exact"] and done["native_id"] != path.stem
 
 
-def test_what_makes_no_sense_is_said(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_requests_that_make_no_sense_are_refused(keep: Keep, home: Path, tmp_path: Path) -> None:
     captured(keep, "opencode", home)
     session = max(keep.sessions(), key=lambda s: s.messages)
     with pytest.raises(BadUsage, match="no agent `nobody`"):
@@ -923,7 +923,7 @@ def test_what_makes_no_sense_is_said(keep: Keep, home: Path, tmp_path: Path) -> 
         keep.restore("python:silent", "claude", home=tmp_path / "new")
 
 
-def test_the_command_line_says_what_was_done(cli: Callable[..., Ran], home: Path, tmp_path: Path) -> None:
+def test_the_command_line_reports_what_was_done(cli: Callable[..., Ran], home: Path, tmp_path: Path) -> None:
     path = claude_file(home, 3)
     assert cli("ingest", "--home", str(home)).code == 0
     done = cli("restore", path.stem, "--to", "claude", "--home", str(tmp_path / "a b"), "--json")

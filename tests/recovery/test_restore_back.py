@@ -217,7 +217,7 @@ TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
     ]
 )
 @example(said=[Message(n, 0, "summary" if n == 7 else "user", text, None, None) for n, text in enumerate(TYPED_TWICE)])
-def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
+def test_any_converted_talk_is_read_back_unchanged(to: str, said: list[Message]) -> None:
     plain, lost = convert.build_talk(SUMMARY, said, {})
     assume(to != "hermes" or not looks_like_a_kept_head(plain))
     check(told(plain.steps), read_back(to, plain))
@@ -227,7 +227,7 @@ def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> N
 
 
 @given(said=messages())
-def test_what_all_models_ask_of_a_talk_holds(said: list[Message]) -> None:
+def test_every_converted_talk_keeps_the_rules_of_all_models(said: list[Message]) -> None:
     plain, lost = convert.build_talk(SUMMARY, said, {})
     open_calls: list[str] = []
     used: set[str] = set()
@@ -251,7 +251,7 @@ def test_what_all_models_ask_of_a_talk_holds(said: list[Message]) -> None:
     assert len(plain.steps) == len(said) + both + made_up - left_out
 
 
-def test_what_is_lost_is_counted() -> None:
+def test_everything_that_a_conversion_loses_is_counted() -> None:
     said = [
         Message(1, 0, "user", "do it", None, None),
         Message(2, 0, "user", "no, not that", None, None, mark=f.REWOUND),

@@ -91,7 +91,7 @@ def ingested(keep: Keep, source: Source) -> None:
         ("qwen", "/h/.qwen/settings.json"),
     ],
 )
-def test_a_path_that_is_no_place_of_the_agents_sessions_is_none(agent: str, path: str) -> None:
+def test_a_path_outside_the_agents_session_folders_is_refused(agent: str, path: str) -> None:
     assert not is_agent_path(agent, path, Home("/h", False, {}))
 
 
@@ -108,7 +108,7 @@ def test_a_path_that_is_no_place_of_the_agents_sessions_is_none(agent: str, path
         ("pi", "/pi/named-by-hand.jsonl"),
     ],
 )
-def test_a_place_of_the_agents_sessions_is_one_also_where_it_was_moved(agent: str, path: str) -> None:
+def test_a_moved_session_folder_still_counts_as_the_agents(agent: str, path: str) -> None:
     moved = {"CLAUDE_CONFIG_DIR": "/moved", "HERMES_WEBUI_STATE_DIR": "/ui", "PI_CODING_AGENT_SESSION_DIR": "/pi/"}
     assert is_agent_path(agent, path, Home("/h", False, moved))
 
@@ -184,7 +184,7 @@ def test_a_pipe_is_neither_waited_for_nor_replaced(keep: Keep, home: Path) -> No
     assert found.state == "failed" and "pipe" in (found.problem or "")
 
 
-def test_a_file_where_a_folder_has_to_be_is_told_before_anything_is_touched(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_reported_before_anything_is_written(keep: Keep, home: Path, tmp_path: Path) -> None:
     captured(keep, "claude", home)
     parent = next(s for s in keep.sessions() if any(("subagent", s.id) in one.lineage for one in keep.sessions()))
     place = Path(keep.restore(parent.id, "claude", home=tmp_path / "new")["files"][-1]["path"]).parent
@@ -196,7 +196,7 @@ def test_a_file_where_a_folder_has_to_be_is_told_before_anything_is_touched(keep
     assert refused.value.where == str(place) and tree(tmp_path / "new") == before
 
 
-def test_who_comes_second_with_the_same_bytes_has_nothing_to_do(tmp_path: Path) -> None:
+def test_the_same_bytes_published_meanwhile_by_another_process_count_as_done(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
 
     class Second(RealHost):
@@ -228,7 +228,7 @@ def test_a_large_file_that_was_emptied_comes_back(keep: Keep, home: Path) -> Non
     assert keep.restore(NATIVE, "claude")["exact"] and path.read_bytes() == whole
 
 
-def test_bytes_come_back_without_the_words_being_held(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_bytes_are_restored_without_loading_the_messages(keep: Keep, home: Path, tmp_path: Path) -> None:
     path = claude_file(home, 400, words="a long story " * 4000)
     list(keep.ingest(home=home))
     keep.sessions()
@@ -306,7 +306,7 @@ def test_what_a_damaged_journal_still_holds_is_never_called_exact(
         assert any("can no longer be read" in note for note in done["notes"])
 
 
-def test_of_a_journal_that_lost_whose_lines_it_holds_it_is_not_said_that_there_are_none(
+def test_a_session_that_lost_its_source_names_is_converted_with_notes_about_the_damage(
     keep: Keep, home: Path, tmp_path: Path
 ) -> None:
     claude_file(home, 5)
@@ -335,7 +335,7 @@ def test_a_file_that_reads_well_of_a_journal_with_holes_is_not_called_exact(keep
         assert path.read_bytes().startswith(Path(restored["path"]).read_bytes())
 
 
-def test_damage_that_leaves_nothing_to_say_is_named(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_damage_that_leaves_nothing_to_restore_is_named_in_the_error(keep: Keep, home: Path, tmp_path: Path) -> None:
     claude_file(home, 1)
     list(keep.ingest(home=home))
     keep.close()
@@ -348,7 +348,7 @@ def test_damage_that_leaves_nothing_to_say_is_named(keep: Keep, home: Path, tmp_
 # -- what is said
 
 
-def test_a_session_without_a_file_is_converted_to_its_own_agent_and_that_is_said(
+def test_a_session_without_a_file_is_converted_for_its_own_agent_with_a_note(
     root: str, cli: Callable[..., Ran], tmp_path: Path
 ) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -400,7 +400,7 @@ def test_an_id_that_could_be_an_option_is_in_no_command(keep: Keep, home: Path, 
 
 
 @pytest.mark.parametrize("cwd", ["/w/a\0b", "/" + "x" * 5000, "/w/\ud800"])
-def test_a_folder_that_can_not_be_one_stops_neither_capture_nor_restore(cwd: str, keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_an_impossible_folder_name_stops_neither_capture_nor_restore(cwd: str, keep: Keep, home: Path, tmp_path: Path) -> None:
     path = claude_file(home, 1)
     line = {**json.loads(path.read_text()), "cwd": cwd}
     path.write_text(json.dumps(line) + "\n")
@@ -421,7 +421,7 @@ def test_a_folder_that_may_not_be_looked_into_has_a_project() -> None:
     assert project_of(Closed(), "/closed/inside", "machine") == "machine:/closed/inside"
 
 
-def test_another_folder_for_exact_bytes_is_said_to_be_none(keep: Keep, home: Path, tmp_path: Path) -> None:
+def test_cwd_changes_nothing_in_an_exact_restore_and_a_note_says_so(keep: Keep, home: Path, tmp_path: Path) -> None:
     claude_file(home, 2)
     list(keep.ingest(home=home))
     done = keep.restore(NATIVE, "claude", home=tmp_path / "new", cwd=tmp_path)
@@ -429,7 +429,7 @@ def test_another_folder_for_exact_bytes_is_said_to_be_none(keep: Keep, home: Pat
     assert shlex.split(done["resume"])[1] == "/w"
 
 
-def test_a_turns_last_answer_is_told_from_those_before_it_however_long_it_is() -> None:
+def test_a_turns_last_answer_is_distinguished_from_earlier_ones_at_any_length() -> None:
     said = [Message(n, 0, role, f"w {n}", None, None) for n, role in enumerate(["user", "assistant", "reasoning", "assistant"])]
     plain, _ = convert.build_talk(Summary("python:a", "python", "a", cwd="/w"), said, {})
     lines = [json.loads(line) for line in claude.write(plain).data.splitlines()]

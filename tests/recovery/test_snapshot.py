@@ -93,7 +93,7 @@ def test_the_same_keep_gives_the_same_bytes_wherever_it_lies(full: Path, tmp_pat
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
 
 
-def test_what_an_export_could_not_read_is_told_again_by_whoever_reads_its_file(tmp_path: Path) -> None:
+def test_the_problems_of_an_export_are_reported_by_verify_and_import(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         keep.session("well").record("pears")
         keep.session("torn").record("x", ("assistant", "y" * 5000))
@@ -204,7 +204,7 @@ def test_a_snapshot_cut_at_any_byte_says_so(small: bytes, tmp_path: Path) -> Non
         assert not verified(small[:size], tmp_path), size
 
 
-def test_of_a_snapshot_that_was_cut_the_good_part_is_imported(small: bytes, tmp_path: Path) -> None:
+def test_the_good_part_of_a_cut_snapshot_is_imported(small: bytes, tmp_path: Path) -> None:
     """R4: or it is refused cleanly, when not even its beginning is there."""
     most = 0
     for size in range(0, len(small), 97):
@@ -229,7 +229,7 @@ def test_a_flipped_bit_anywhere_is_noticed_and_costs_at_most_what_it_hit(small: 
         assert found.items() <= WHOLE.items() and len(found) >= 3, at
 
 
-def test_what_is_no_snapshot_or_a_newer_one_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_snapshot_or_is_newer_is_refused(tmp_path: Path) -> None:
     """R7"""
     with Keep.open(tmp_path / "k") as keep:
         (tmp_path / "x").write_bytes(b"hello" * 1000)
@@ -299,7 +299,7 @@ def test_two_keeps_that_went_on_from_one_are_joined_and_lose_nothing(tmp_path: P
         assert (b.summary("python:s").title, b.summary("python:s").state) == ("ours, newer", "ended")
 
 
-def test_a_snapshot_that_went_further_is_simply_gone_along_with(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_ahead_is_imported_in_full(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "a") as keep:
         keep.session("s").record("one")
     copied(tmp_path / "a", tmp_path / "b")
@@ -386,7 +386,7 @@ def _cold(path: Path) -> None:
         *((KEEP, harm) for harm in (_emptied, _zeroed, _cut)),
     ],
 )
-def test_a_loss_is_no_fault_any_more_when_a_snapshot_is_proven_to_have_brought_all_of_it_back(
+def test_a_loss_is_not_a_fault_any_more_when_a_snapshot_is_proven_to_have_brought_all_of_it_back(
     tmp_path: Path, of: str, harm: Any, asked: bool
 ) -> None:
     """R4: once the words came back, and the audit went on to advise the same import."""
@@ -433,7 +433,7 @@ def test_a_loss_stays_a_fault_if_the_snapshot_has_not_all_of_what_was_lost(tmp_p
 
 
 @pytest.mark.parametrize("view", [True, False])
-def test_an_export_tells_what_only_the_index_knows_and_does_not_make_it_forget_that(tmp_path: Path, view: bool) -> None:
+def test_an_export_reports_losses_that_only_the_index_knows_and_keeps_them_known(tmp_path: Path, view: bool) -> None:
     root, home = tmp_path / "a", tmp_path / "home"
     home.mkdir()
     with Keep.open(root) as keep:
@@ -453,7 +453,7 @@ def test_an_export_tells_what_only_the_index_knows_and_does_not_make_it_forget_t
         assert keep.export(tmp_path / "s2", view=view)["problems"] == []
 
 
-def test_a_hole_in_what_is_remembered_stays_a_fault_because_what_builds_on_it_was_told_before(tmp_path: Path) -> None:
+def test_a_damaged_note_stays_a_fault_after_an_import(tmp_path: Path) -> None:
     root, home = tmp_path / "a", tmp_path / "home"
     home.mkdir()
     with Keep.open(root) as keep:
@@ -603,7 +603,7 @@ def test_any_sessions_come_back_equal(tmp_path: Path, said: list[tuple[int, str,
 
 @given(st.lists(st.binary(max_size=3000) | st.integers(1, 3).map(lambda n: bytes(n << 20)), max_size=4), st.integers(0, 10**9))
 @settings(max_examples=40, deadline=None)
-def test_entries_of_any_length_come_back_or_are_told(contents: list[bytes], cut: int) -> None:
+def test_entries_of_any_length_come_back_or_are_reported(contents: list[bytes], cut: int) -> None:
     files = {f"aside/{n}": data for n, data in enumerate(contents)}
     packed = made(files)
     assert read(packed) == (files, True)

@@ -301,7 +301,7 @@ def test_a_refused_session_leaves_no_folder(tmp_path: Path) -> None:
 # -- what is each keep's own
 
 
-def test_settings_of_another_keep_are_told_of_and_not_taken(tmp_path: Path) -> None:
+def test_settings_of_another_keep_are_reported_and_not_imported(tmp_path: Path) -> None:
     """X1: a snapshot may be anybody's, and settings name commands."""
     a, b = tmp_path / "a", tmp_path / "b"
     talk(a, "chat", "hello")
@@ -316,7 +316,7 @@ def test_settings_of_another_keep_are_told_of_and_not_taken(tmp_path: Path) -> N
     assert (tmp_path / "new" / "keep.toml").exists(), "also where an import was interrupted before"
 
 
-def test_what_was_accepted_in_another_keep_is_told_here(tmp_path: Path) -> None:
+def test_a_fault_accepted_in_another_keep_is_reported_here(tmp_path: Path) -> None:
     """R1"""
     a, b = tmp_path / "a", tmp_path / "b"
     home, file = home_with(tmp_path, record(1, "hello") + record(2, "hi"))
@@ -335,7 +335,7 @@ def test_what_was_accepted_in_another_keep_is_told_here(tmp_path: Path) -> None:
         assert [one["class"] for one in keep.audit(home=home)["faults"]] == ["source_vanished"]
 
 
-def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path: Path) -> None:
+def test_impossible_frames_of_another_keep_stop_nothing(tmp_path: Path) -> None:
     """A keep's own journal may be anybody's."""
     a, b = tmp_path / "a", tmp_path / "b"
     talk(a, "chat", "hello")
@@ -453,7 +453,7 @@ def test_a_users_retraction_holds_though_a_dream_elsewhere_superseded_the_note_l
             assert {one["id"]: one["state"] for one in keep.notes(state="all")}[note] == "retracted"
 
 
-def test_a_deleted_session_whose_id_is_not_ascii_hinders_no_import(tmp_path: Path) -> None:
+def test_a_deleted_session_with_a_non_ascii_id_stops_no_import(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for odd in ("日本語", 'q"u\\o', "ümlaut"):
         talk(a, odd, "hello")

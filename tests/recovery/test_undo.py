@@ -241,7 +241,7 @@ def _went_on(tail: bytes, where: str, who: str) -> tuple[FragileHost, str, dict[
 
 @pytest.mark.parametrize("where", ["behind it", "in a new part"])
 @pytest.mark.parametrize("tail", TAILS, ids=["torn", "begun", "blank", "lines"])
-def test_an_unfinished_append_that_a_full_disk_left_in_its_place_hinders_no_undo(tail: bytes, where: str) -> None:
+def test_an_unfinished_append_left_by_a_full_disk_stops_no_undo(tail: bytes, where: str) -> None:
     """W9: it is in the ledger, so it is nothing that the repair does not know."""
     host, undo_id, before = _went_on(tail, where, "the repair alone")
     assert refused(undo.undo(host, ROOT, undo_id)) == {}
@@ -253,7 +253,7 @@ def test_an_unfinished_append_that_a_full_disk_left_in_its_place_hinders_no_undo
 
 
 @pytest.mark.parametrize("how", ["fail", "tear"])
-def test_a_repair_that_met_a_full_disk_at_any_step_of_an_append_can_be_undone(how: str) -> None:
+def test_a_repair_that_filled_the_disk_at_any_step_of_an_append_can_be_undone(how: str) -> None:
     for part_size in (1 << 20, 300):
         for at in count(1):
             host = FragileHost()
@@ -303,7 +303,7 @@ def test_a_writer_that_was_open_all_the_time_goes_on_after_an_undo() -> None:
     assert [frame["seq"] for frame in Reading(host, f"{ROOT}/{folder_of(SESSION)}")] == [1, 2, 3, 4]
 
 
-def test_an_undo_that_meets_damage_or_compression_refuses_and_changes_nothing() -> None:
+def test_an_undo_of_a_damaged_or_compressed_journal_refuses_and_changes_nothing() -> None:
     """W4: content is compared, not counted."""
     host = FragileHost()
     recorded(host, "one")
@@ -358,7 +358,7 @@ def test_a_repair_that_dies_at_any_step_can_be_undone_and_nothing_is_lost(loss: 
 
 
 @pytest.mark.parametrize("how", ["cut", "fail"])
-def test_an_undo_that_dies_at_any_step_is_simply_run_again(how: str) -> None:
+def test_an_undo_that_dies_at_any_step_can_be_run_again(how: str) -> None:
     for at in count(1):
         host = _prepared()
         expected = tree(host, ROOT)
@@ -401,7 +401,7 @@ def test_ids_of_a_repair_end_as_its_own_and_are_still_different() -> None:
     assert len(set(made[3:])) == 2000 and len(undo_id) == len(made[0])
 
 
-def test_the_ledger_holds_no_word_of_a_session_but_what_is_named_by_it(keep: Keep, root: str) -> None:
+def test_bytes_that_a_repair_sets_aside_are_named_after_their_session(keep: Keep, root: str) -> None:
     """R5: a deletion finds by its name what a repair kept of a session."""
     keep.session("a").record("a secret word", ("assistant", "yes"))
     keep.close()
