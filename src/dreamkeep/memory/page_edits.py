@@ -239,40 +239,37 @@ def _closest(text: str, left: Mapping[str, str]) -> str | None:
 
 
 def _read_lines(region: str) -> Iterator[_PageLine]:
-    """Each list item or paragraph, unwrapped. An unfinished merge gives both sides, and not its markers."""
+    """Each list item or paragraph, unwrapped."""
     gathered: list[str] = []
-    disputed = in_base = False
+    for line, disputed in _read_sides([line.rstrip("\r") for line in region.split("\n")]):
+        bullet = _BULLET.match(line)
+        if gathered and (bullet or not line.strip() or _REFERENCE.search(" ".join(gathered).rstrip())):
+            yield _unwrap(gathered, disputed=disputed)
+            gathered = []
+        if line.strip():
+            gathered.append((bullet[1] or " ") if bullet else line)
 
-    def flush() -> Iterator[_PageLine]:
-        if gathered:
-            whole = " ".join(" ".join(gathered).split())
-            ref = _REFERENCE.search(whole)
-            yield _PageLine(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
-            gathered.clear()
 
-    lines = [line.rstrip("\r") for line in region.split("\n")]
+def _read_sides(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it stands in an unfinished merge. Such a merge gives both sides, without the version that they come
+    from. An empty line stands for a marker of the merge, for a line that is no note, and for the end."""
     no_notes = {n for first, last in _find_no_notes(lines) for n in range(first, last + 1)}
+    disputed = in_base = False
     for n, line in enumerate(lines):
-        conflict = _CONFLICT.match(line)
-        if conflict:
-            yield from flush()
+        if conflict := _CONFLICT.match(line):
+            yield "", disputed
             mark = conflict[1][0]
             # A row of = outside a conflict is somebody's underline.
             disputed, in_base = mark == "<" or (disputed and mark != ">"), disputed and mark == "|"
-            continue
-        if in_base:
-            continue
-        bullet = _BULLET.match(line)
-        if not line.strip() or n in no_notes:
-            yield from flush()
-        elif bullet:
-            yield from flush()
-            gathered.append(bullet[1] or " ")
-        else:
-            if gathered and _REFERENCE.search(" ".join(gathered).rstrip()):
-                yield from flush()
-            gathered.append(line)
-    yield from flush()
+        elif not in_base:
+            yield "" if n in no_notes else line, disputed
+    yield "", disputed
+
+
+def _unwrap(lines: Sequence[str], *, disputed: bool) -> _PageLine:
+    whole = " ".join(" ".join(lines).split())
+    ref = _REFERENCE.search(whole)
+    return _PageLine(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
 
 
 def stray_lines(region: str) -> list[str]:
@@ -286,20 +283,25 @@ def stray_lines(region: str) -> list[str]:
 
 
 def _find_no_notes(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """First and last line of each heading, comment and code block. The lines of a comment that does not end inside are lines like
-    others; so are those of code that holds one of our lines, for a stray ``` is easily made."""
+    """First and last line of each heading, comment and code block."""
     code = dict(page.find_code_blocks(lines))
-    ends = [n for n, line in enumerate(lines) if "-->" in line]
+    comment_ends = [n for n, line in enumerate(lines) if "-->" in line]
     until = -1
-    for n, line in enumerate(lines):
-        if n <= until:
-            continue
-        last = n if _HEADING.match(line) or _COMMENT.match(line) else None
-        if line.lstrip().startswith("<!--") and "-->" not in line:
-            end = next(islice(ends, bisect_right(ends, n), None), None)
-            last = None if end is None or page.is_fence(lines[end]) else end
-        elif n in code and not any(_REFERENCE.search(other.rstrip()) for other in lines[n : code[n]]):
-            last = code[n]
+    for n in range(len(lines)):
+        last = _find_last_line(lines, n, code, comment_ends) if n > until else None
         if last is not None and (last == n or not any(map(_CONFLICT.match, lines[n : last + 1]))):
             until = last
             yield n, last
+
+
+def _find_last_line(lines: Sequence[str], n: int, code: Mapping[int, int], comment_ends: Sequence[int]) -> int | None:
+    """The last line of the heading, comment or code block that begins in line `n`; None where none does. The lines of a comment
+    that does not end inside the region are ordinary lines. So are those of code that has one of our lines in it: a stray ``` is
+    easily made."""
+    line = lines[n]
+    if line.lstrip().startswith("<!--") and "-->" not in line:
+        end = next(islice(comment_ends, bisect_right(comment_ends, n), None), None)
+        return None if end is None or page.is_fence(lines[end]) else end
+    if n in code and not any(_REFERENCE.search(other.rstrip()) for other in lines[n : code[n]]):
+        return code[n]
+    return n if _HEADING.match(line) or _COMMENT.match(line) else None

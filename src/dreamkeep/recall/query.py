@@ -28,8 +28,8 @@ def read_query(text: str, now: str) -> Query:
     text = text[:_LONGEST]
     time = time_words.read(text, now)
     rest = text
-    for said in time.said:
-        rest = re.sub(re.escape(said), " ", rest, flags=re.IGNORECASE)
+    for phrase in time.relative:
+        rest = re.sub(re.escape(phrase), " ", rest, flags=re.IGNORECASE)
     if not terms(rest):
         rest = text  # nothing but a time: then its words are all there is to look for
     words = list(dict.fromkeys(_WORD.findall(rest)))

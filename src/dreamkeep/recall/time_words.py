@@ -4,7 +4,7 @@
     2023-05-08 · 2023-05 · 8 May 2023 · May 8th, 2023 · in May 2023 · in May · in 2023
     two days before 8 May 2023 · a week after last Monday
 
-They make what was said then more likely. They exclude nothing, for people misremember. A month without a year, or a weekday, is
+Messages of that time rank higher. Nothing is excluded, because people misremember. A month without a year, or a weekday, is
 the last one before now. Times are UTC, as in the records.
 """
 
@@ -39,11 +39,11 @@ class TimeSpan(NamedTuple):
 
 
 class TimeWords(NamedTuple):
-    """`spans`: what was meant. `said`: words that only count from now ("last week"): they stand in no message, so a search leaves
+    """`spans`: what was meant. `relative`: words that count from now ("last week"). They stand in no message, so a search leaves
     them out."""
 
     spans: tuple[TimeSpan, ...]
-    said: tuple[str, ...]
+    relative: tuple[str, ...]
 
 
 Days = tuple[date, date]
@@ -58,29 +58,31 @@ class _Form(NamedTuple):
 
 
 def read(query: str, now: str) -> TimeWords:
-    today = _day(now)
+    today = _parse_day(now)
     if today is None:
         return TimeWords((), ())
     text = query[:_LONGEST_QUERY].lower()
     spans: list[TimeSpan] = []
-    said: list[str] = []
-    taken: list[tuple[int, int]] = []
+    relative: list[str] = []
+    understood: list[tuple[int, int]] = []
     for form in (_BESIDE, *_FORMS):
         for match in form.pattern.finditer(text):
-            if any(match.start() < end and start < match.end() for start, end in taken):
-                continue  # a part of what was understood already
-            try:
-                days = form.read(match, today)
-            except (ValueError, OverflowError):
-                continue  # the 31st of February, a year 0
-            if days:
+            is_part = any(match.start() < end and start < match.end() for start, end in understood)
+            if not is_part and (days := _read_days(form, match, today)):
                 spans.append(TimeSpan(*(f"{day.isoformat()}T00:00:00Z" for day in days)))
-                said += [match[0]] if form.relative else []
-                taken.append(match.span())
-    return TimeWords(tuple(dict.fromkeys(spans[:_MOST])), tuple(said))
+                relative += [match[0]] if form.relative else []
+                understood.append(match.span())
+    return TimeWords(tuple(dict.fromkeys(spans[:_MOST])), tuple(relative))
 
 
-def _day(now: str) -> date | None:
+def _read_days(form: _Form, match: re.Match[str], today: date) -> Days | None:
+    try:
+        return form.read(match, today)
+    except (ValueError, OverflowError):
+        return None  # the 31st of February, a year 0
+
+
+def _parse_day(now: str) -> date | None:
     try:
         return datetime.fromisoformat(now.replace("Z", "+00:00")).date()
     except ValueError:

@@ -152,27 +152,36 @@ def matches_masked(kept: bytes, line: bytes) -> bool:
 def _find_spans(sites: Sequence[_Site]) -> list[list[Span]]:
     """Stretches of each text, in order."""
     texts = [site.text for site in sites]
-    spans = [find_secrets(text) for text in texts]
-    for n, site in enumerate(sites):
-        if site.is_name and spans[n]:  # one with a number would lose it
-            spans[n] = [span for span in spans[n] if not _MASKED.fullmatch(texts[n][slice(*span)].encode("utf-8", "replace"))]
+    spans = [_find_in_site(site) for site in sites]
     _find_keys_in_lists(sites, spans)
-    for n, site in enumerate(sites):
+    for site, own in zip(sites, spans, strict=True):
         if site.name and names_secret(site.name) and named_secret(site.name, site.text):
-            spans[n] = [(0, len(texts[n]))]
+            own[:] = [(0, len(site.text))]
     pattern = pattern_for_found(texts, spans, ())
-    for n, site in enumerate(sites):
+    for site, own in zip(sites, spans, strict=True):
         if pattern is not None and not site.is_name and not _STRUCTURE.match(site.name):
-            spans[n] += [match.span() for match in pattern.finditer(site.text)]
+            own += [match.span() for match in pattern.finditer(site.text)]
         if site.is_torn:
-            spans[n] += _torn_secret(site.text, {text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own})
-        spans[n] = list(merge_spans(spans[n])) if spans[n] else []
+            own += _find_torn_secret(site.text, _cut_out(texts, spans))
+        own[:] = list(merge_spans(own))
     return spans
 
 
-def _torn_secret(text: str, secrets: Collection[str]) -> list[Span]:
+def _find_in_site(site: _Site) -> list[Span]:
+    """By this text alone. A name that is masked already stays: masked again, it would lose its number."""
+    spans = find_secrets(site.text)
+    if not site.is_name:
+        return spans
+    return [span for span in spans if not _MASKED.fullmatch(site.text[slice(*span)].encode("utf-8", "replace"))]
+
+
+def _cut_out(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> set[str]:
+    return {text[start:end] for text, own in zip(texts, spans, strict=True) for start, end in own}
+
+
+def _find_torn_secret(text: str, secrets: Collection[str]) -> list[Span]:
     """The beginning of a secret at the end of a text."""
-    sizes = [n for one in secrets for n in range(_LEAST_BEGUN, len(one)) if text.endswith(one[:n])]
+    sizes = [n for secret in secrets for n in range(_LEAST_BEGUN, len(secret)) if text.endswith(secret[:n])]
     return [(len(text) - max(sizes), len(text))] if sizes else []
 
 
@@ -307,16 +316,19 @@ def _spans_in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
     before = 0
     for piece in site.signs.finditer(outer, site.start, site.end):
         size = len(piece[1]) if piece[1] else int(outer[piece.start()] != "\0")
-        while len(places) < len(wanted):
+        # Starts and ends take turns in `wanted`.
+        while len(places) < len(wanted) and _is_in_piece(wanted[len(places)] - before, size, is_end=len(places) % 2 == 1):
             into = wanted[len(places)] - before
-            # One begins where its first sign does, and ends where its last one ends.
-            if into > size or (into == size and len(places) % 2 == 0):
-                break
             places.append(piece.start() + into if size > 1 or not into else piece.end())
         if len(places) == len(wanted):
             break
         before += size
     return list(zip(places[::2], places[1::2], strict=True))
+
+
+def _is_in_piece(into: int, size: int, *, is_end: bool) -> bool:
+    """A stretch begins where its first character does, and ends where its last one ends."""
+    return into < size or (into == size and is_end)
 
 
 def _spans_in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from dreamkeep.secrets.forms import COMMANDS, FORMS, SAID, SAID_WORDS
 from dreamkeep.secrets.structures import in_kubernetes, in_tables
@@ -74,8 +76,6 @@ def named_secret(name: str, value: str) -> bool:
 
 
 def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
-    if not spans:
-        return text, 0
     pieces, at, count = [], 0, 0
     for start, end in merge_spans(spans):
         pieces += [text[at:start], MARK]
@@ -85,6 +85,8 @@ def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
 
 def merge_spans(spans: list[Span]) -> Iterator[Span]:
     """In order; those that touch or overlap become one."""
+    if not spans:
+        return
     ordered = sorted(spans)
     start, end = ordered[0]
     for first, last in ordered[1:]:
@@ -103,7 +105,7 @@ def find_secrets(text: str) -> list[Span]:
     if len(text) < 6:
         return []
     found = _find_unescaped(text) if "\\" in text else _find_plain(text)
-    return [span for span in found if MARK not in text[span[0] : span[1]]] + _blocks(text)
+    return [span for span in found if MARK not in text[span[0] : span[1]]] + _find_blocks(text)
 
 
 #: What JSON in a text writes for a line's end, a quote, a letter; with more backslashes, if it is JSON in JSON.
@@ -172,7 +174,7 @@ def _find_plain(text: str) -> Iterator[Span]:
 def _find_spoken(text: str, lower: str) -> Iterator[Span]:
     """Codes, PINs and logins in sentences: searched only around certain words, and only where there is a digit."""
     around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
-    for start, end in merge_spans(around) if around else ():
+    for start, end in merge_spans(around):
         if _DIGIT.search(text, start, end):
             for pattern in _SAID:
                 found = (match for match in pattern.finditer(text, start, end))
@@ -229,34 +231,37 @@ _LONGEST_LINE = 4_200
 _LONGEST_BLOCK = 40_000
 
 
-def _blocks(text: str) -> list[Span]:
-    """A block with both ends is masked from end to end. With one end, the lines there that look like a key's are masked."""
+def _find_blocks(text: str) -> list[Span]:
+    """A block with both fences is masked from one to the other. With one fence, the lines there that look like a key's are."""
     spans: list[Span] = []
     if "-----" not in text and "Private-" not in text:
         return spans
     begun: int | None = None
-    for match in _FENCE.finditer(text):
-        if match["what"] and "PRIVATE KEY" not in match["of"]:
+    for fence in _FENCE.finditer(text):
+        if fence["what"] and "PRIVATE KEY" not in fence["of"]:
             continue
-        if match["what"] == "BEGIN" or match["putty"]:
-            if begun is not None:
-                spans += _begun_block(text, begun)
-            begun = match.start() if match["what"] else match.end()
-        elif begun is not None and match.end() - begun <= _LONGEST_BLOCK:
-            # A program that only names the two ends has no key between them.
-            if _KEY_LINE.search(text, begun + 20, match.start()):
-                spans.append((begun, match.end()))
+        if fence["what"] == "BEGIN" or fence["putty"]:
+            spans += _block_without_end(text, begun)
+            begun = fence.start() if fence["what"] else fence.end()
+        elif begun is not None and fence.end() - begun <= _LONGEST_BLOCK:
+            # A program that only names the two fences has no key between them.
+            spans += [(begun, fence.end())] if _KEY_LINE.search(text, begun + 20, fence.start()) else []
             begun = None
-        elif match["what"]:
-            start = _key_lines_start(text, match.start())
-            spans += [(start, match.end())] if start < match.start() else []
-    if begun is not None:
-        spans += _begun_block(text, begun)
-    return spans
+        else:
+            spans += _block_without_beginning(text, fence)
+    return spans + _block_without_end(text, begun)
 
 
-def _begun_block(text: str, start: int) -> list[Span]:
+def _block_without_beginning(text: str, fence: re.Match[str]) -> list[Span]:
+    """From the first line that looks like a part of it to its last fence."""
+    start = _key_lines_start(text, fence.start()) if fence["what"] else fence.start()
+    return [(start, fence.end())] if start < fence.start() else []
+
+
+def _block_without_end(text: str, start: int | None) -> list[Span]:
     """From a block's beginning to the end of the last line that looks like a part of it."""
+    if start is None:
+        return []
     first = _FENCE.match(text, start)
     at = first.end() if first else start
     line = _key_words_end(text, at)
@@ -336,35 +341,44 @@ _WORDS_END = re.compile(r"[^\s\"'`,;()<>\[\]]+")
 
 def _find_across(texts: Sequence[str], spans: list[list[Span]]) -> None:
     """A secret that is cut by the border between two texts: searched in the end of one and the beginning of the next."""
-    for n in range(len(texts) - 1):
-        left, right = texts[n], texts[n + 1]
-        if not left or not right or left[-1].isspace() or right[0].isspace():
-            continue
-        if left.endswith(MARK):
-            continue  # masked before, and so was its rest
+    for (left, right), (own, following) in zip(pairwise(texts), pairwise(spans), strict=True):
         tail, head = left[-_TAIL:], right[:_TAIL]
-        if len(_RUN_END.search(tail)[0]) + len(_RUN_BEGIN.match(head)[0]) < 16:  # type: ignore[index]
-            continue  # too short for anything
-        offset = len(left) - len(tail)
-        if any(end == len(left) for _, end in spans[n]):
-            _mask_rest(head, spans[n + 1])
+        if not _may_be_cut(tail, head):
             continue
-        for start, end in _find_plain(tail + head):
-            # Only what looks like a secret itself: `PASSWORD=` at the end of one text says nothing of the next.
-            if end > len(tail) and MARK not in (value := (tail + head)[start:end]) and machine_made(value):
-                if start < len(tail):
-                    spans[n].append((offset + start, len(left)))
-                spans[n + 1].append((max(0, start - len(tail)), end - len(tail)))
+        if any(end == len(left) for _, end in own):
+            following += _find_rest(head)
+            continue
+        for start, end in _find_over_border(tail, head):
+            if start < 0:
+                own.append((len(left) + start, len(left)))
+            following.append((max(0, start), end))
 
 
-def _mask_rest(head: str, spans: list[Span]) -> None:
+def _may_be_cut(tail: str, head: str) -> bool:
+    """Whether a secret may begin in one text and end in the next."""
+    if not tail or not head or tail[-1].isspace() or head[0].isspace():
+        return False
+    if tail.endswith(MARK):
+        return False  # masked before, and so was its rest
+    return len(_RUN_END.search(tail)[0]) + len(_RUN_BEGIN.match(head)[0]) >= 16  # type: ignore[index]
+
+
+def _find_rest(head: str) -> list[Span]:
     """The text before ends with a secret. If this text goes on like one, that is the secret's rest."""
     match = _WORDS_END.match(head)
-    if match and len(match[0]) >= 8 and re.search(r"\d|[a-z][A-Z]", match[0]):
-        spans.append(match.span())
+    return [match.span()] if match and len(match[0]) >= 8 and re.search(r"\d|[a-z][A-Z]", match[0]) else []
 
 
-# -- pattern_for_found
+def _find_over_border(tail: str, head: str) -> Iterator[Span]:
+    """Counted from the border. Only what looks like a secret itself: `PASSWORD=` at the end of one text says nothing about the
+    next."""
+    text, border = tail + head, len(tail)
+    for start, end in _find_plain(text):
+        if end > border and MARK not in text[start:end] and machine_made(text[start:end]):
+            yield start - border, end - border
+
+
+# -- what was found once, wherever it stands
 
 #: Passwords that are names at the same time: what they name must stay readable.
 _NAMES = frozenset(
@@ -384,18 +398,13 @@ _OFTEN = 5
 def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
     """One pattern for all that was found and for what the caller knows. A plain word is masked only where it stands as a word."""
     values = {value for value in known if len(value) >= 6}
-    words: dict[str, int] = {}
+    words: Counter[str] = Counter()
     for text, own in zip(texts, spans, strict=True):
-        for start, end in own:
-            value = text[start:end]
-            if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
-                values.update(re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n")))
-            elif (value.isalpha() or value.isdigit()) and len(value) < 16:
-                words[value] = words.get(value, 0) + 1
-            elif _is_distinctive(value):
-                values.add(value)
-                if value.count(" ") >= 11:
-                    values.add(" ".join(value.split(" ")[:12]))  # what follows twelve words may be the sentence around them
+        for value in (text[start:end] for start, end in own):
+            if (value.isalpha() or value.isdigit()) and len(value) < 16:
+                words[value] += 1
+            else:
+                values.update(_recognisable(value))
     plain = {word for word, times in words.items() if _is_rare(word, times, texts)}
     patterns = []
     if values:
@@ -403,6 +412,16 @@ def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iter
     if plain:
         patterns.append(rf"(?<![A-Za-z0-9]){_alternatives(_longest_first(plain), 4)}(?![A-Za-z0-9])")
     return re.compile("|".join(patterns)) if patterns else None
+
+
+def _recognisable(value: str) -> list[str]:
+    """What of a secret is masked wherever it stands."""
+    if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
+        return re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n"))
+    if not _is_distinctive(value):
+        return []
+    # What follows the twelve words of a seed phrase may be the sentence around them.
+    return [value, " ".join(value.split(" ")[:12])] if value.count(" ") >= 11 else [value]
 
 
 def _is_distinctive(value: str) -> bool:

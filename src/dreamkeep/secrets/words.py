@@ -337,23 +337,37 @@ def _is_secret(strength: str, case: _Candidate) -> bool:
 
 
 def _is_secret_after_space(strength: str, case: _Candidate) -> bool:
-    value = case.value
     if case.shell:
-        if strength == STRONG and _normalise(case.name) in ("pass", "pw") and not _mixed(value):
-            return False  # `--pass next`: how often, or which one
-        if strength == STRONG:
-            return len(value) >= 4 and value.lower() not in _PROSE and not value.startswith("-")
-        return strength == KEYISH and machine_made(value) and not value.startswith("-")
+        return _is_secret_of_option(strength, case)
     if strength == STRONG and re.search(r"\blogin\s+\S+\s+$", case.before):  # .netrc
-        return len(value) >= 4
-    if strength == STRONG and "secret" not in case.name.lower() and _mixed(value) and len(value) >= 6:
-        if _SOMEBODYS.search(case.before) or (_USED.search(case.before) and not _WORDY.fullmatch(value)):
-            return True
-        if (case.before.endswith("(") and case.behind in (")", "!", "?")) or (
-            len(value) >= 8 and re.search(r"\d.*[!@#$%^&*?~]|[!@#$%^&*?~].*\d", value)
-        ):
-            return True
-    return strength != WEAK and random_looking(value)
+        return len(case.value) >= 4
+    if strength == STRONG and _is_password_in_sentence(case):
+        return True
+    return strength != WEAK and random_looking(case.value)
+
+
+def _is_secret_of_option(strength: str, case: _Candidate) -> bool:
+    """`--password hunter2`"""
+    value = case.value
+    if value.startswith("-"):
+        return False
+    if strength != STRONG:
+        return strength == KEYISH and machine_made(value)
+    if _normalise(case.name) in ("pass", "pw") and not _mixed(value):
+        return False  # `--pass next`: how often, or which one
+    return len(value) >= 4 and value.lower() not in _PROSE
+
+
+def _is_password_in_sentence(case: _Candidate) -> bool:
+    """`use password hunter2`, `username bob password hunter2`, `(password hunter2)`"""
+    value = case.value
+    if "secret" in case.name.lower() or not _mixed(value) or len(value) < 6:
+        return False
+    if _SOMEBODYS.search(case.before) or (_USED.search(case.before) and not _WORDY.fullmatch(value)):
+        return True
+    if case.before.endswith("(") and case.behind in (")", "!", "?"):
+        return True
+    return len(value) >= 8 and re.search(r"\d.*[!@#$%^&*?~]|[!@#$%^&*?~].*\d", value) is not None
 
 
 def _is_typed_token(case: _Candidate) -> bool:
@@ -368,35 +382,42 @@ def _is_typed_token(case: _Candidate) -> bool:
 def _is_password(case: _Candidate) -> bool:
     value = case.value
     mixed = _mixed(value)
-    in_sentence = any(sign.isalpha() for sign in case.between)
     if _TO.search(case.between) and not (mixed and _CHANGED.search(case.before)):
         return False
-    lower_name = case.name.lower()
     if " " in value or "\t" in value:
-        return (
-            case.quoted
-            and ((case.environment and len(value) >= 8) or lower_name.endswith(("phrase", "psk")))
-            and value.count(" ") < 12
-        )
+        return _is_passphrase(case)
     if case.environment:
         return len(value) >= 3 and not _PATH.fullmatch(value)
-    if "secret" in lower_name and "pass" not in lower_name:
-        plain = case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum()
-        return machine_made(value) or plain or (mixed and len(value) >= 6 and mean_run(value) < 4.5)
-    if in_sentence or "!" in case.between:
+    if "secret" in case.name.lower() and "pass" not in case.name.lower():
+        return _is_value_of_secret(case)
+    if "!" in case.between or any(sign.isalpha() for sign in case.between):  # a sentence
         return (mixed and len(value) >= 6) or (case.quoted and len(value) >= 5 and _normalise(case.name) != "pass")
     if case.quoted:
         return len(value) >= 4
     if mixed or (len(value) >= 12 and mean_run(value) < 4):
         return len(value) >= 5
-    # `password=swordfish` of a connection string, not `connect(password=pw)` of a program.
-    return (
-        case.between == "="
-        and len(value) >= 6
-        and case.behind not in (",", ")")
-        and case.before[-1:] not in ("(", ",")
-        and value.isalpha()
-    )
+    return _is_in_connection_string(case)
+
+
+def _is_passphrase(case: _Candidate) -> bool:
+    """Of several words."""
+    if not case.quoted or case.value.count(" ") >= 12:
+        return False
+    return (case.environment and len(case.value) >= 8) or case.name.lower().endswith(("phrase", "psk"))
+
+
+def _is_value_of_secret(case: _Candidate) -> bool:
+    """`client_secret = "…"`: a secret, and not a password."""
+    value = case.value
+    if case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum():
+        return True
+    return machine_made(value) or (_mixed(value) and len(value) >= 6 and mean_run(value) < 4.5)
+
+
+def _is_in_connection_string(case: _Candidate) -> bool:
+    """`password=swordfish`, not `connect(password=pw)` of a program."""
+    is_argument = case.behind in (",", ")") or case.before[-1:] in ("(", ",")
+    return case.between == "=" and len(case.value) >= 6 and case.value.isalpha() and not is_argument
 
 
 def _mixed(value: str) -> bool:

@@ -38,10 +38,10 @@ def _run(keep: Keep, arguments: Namespace) -> VerbAnswer:
         again=arguments.again,
         since=arguments.since,
     )
-    if arguments.if_due:  # one that started by itself can say it nowhere else
-        for one in made["sessions"]:
-            if one["status"] == "failed":
-                text.complain(f"{one['id']}: {one.get('reason', '')}")
+    if arguments.if_due:  # a dream that started by itself has no other place to report this
+        for session in made["sessions"]:
+            if session["status"] == "failed":
+                text.complain(f"{session['id']}: {session.get('reason', '')}")
         if made.get("unanswered"):
             text.complain(made["unanswered"])
     unwritten = any(one["problem"] for one in made.get("pages", ()))
@@ -95,9 +95,9 @@ def _describe_exported(made: dict[str, Any]) -> str:
 def _describe_imported(made: dict[str, Any]) -> str:
     if made["lock"] == "busy":
         return _describe_report(made)
-    # Those that wait are not named one by one: the requests say what they wait for.
-    told = {**made, "sessions": [one for one in made["sessions"] if one["status"] != "pending"]}
-    lines = [_describe_report(told), *(f"Not read: {text.line(one)}" for one in made["problems"])]
+    # Waiting sessions are left out: the requests say what they wait for.
+    read = {**made, "sessions": [session for session in made["sessions"] if session["status"] != "pending"]}
+    lines = [_describe_report(read), *(f"Not read: {text.line(one)}" for one in made["problems"])]
     if made["requests"]:
         lines.append(f"{text.counted(made['requests'], 'request')} still unanswered in {text.line(made['folder'])}/requests")
     return "\n".join(lines)
@@ -136,30 +136,44 @@ def _describe_run(made: dict[str, Any], named: bool) -> str:
     if not made["considered"] and made["run"] and not made.get("preview"):
         return f"No sessions to read; compared the notes of earlier runs.\n{_count_changes(made)}\n{_undo_hint(made)}"
     if not made["considered"]:
-        ended = "A dream reads ended sessions: end one with `dreamkeep end ID`, or all idle ones with `dreamkeep hygiene`."
-        if named:
-            ended = "not_completed: it has not ended (`dreamkeep end ID`). already_consolidated: it was already read to the end."
-        hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
-        why = text.line(made.get("why") or "no sessions are waiting")
-        told = f"Nothing {'else ' if _describe_hand_edits(made) else ''}to dream about: {why}."
-        pages = [row for one in made.get("diff", {}).get("pages", ()) for row in _page_diff(one)]
-        return "\n".join([told, *([hint] if hint else []), *pages])
+        return _describe_idle_run(made, named)
     if made.get("dry_run"):
-        size = made["estimate"]
-        messages = text.counted(size["messages"], "message")
-        lines = [f"Would read {text.counted(size['sessions'], 'session')}: {messages}, about {size['tokens']} tokens."]
-        return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"]), *_describe_given_up(made)])
+        return _describe_estimate(made)
+    return _describe_reading(made)
+
+
+def _describe_idle_run(made: dict[str, Any], named: bool) -> str:
+    """A run without a session to read."""
+    ended = "A dream reads ended sessions: end one with `dreamkeep end ID`, or all idle ones with `dreamkeep hygiene`."
+    if named:
+        ended = "not_completed: it has not ended (`dreamkeep end ID`). already_consolidated: it was already read to the end."
+    hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
+    why = text.line(made.get("why") or "no sessions are waiting")
+    line = f"Nothing {'else ' if _describe_hand_edits(made) else ''}to dream about: {why}."
+    return "\n".join([line, *([hint] if hint else []), *_describe_page_diffs(made)])
+
+
+def _describe_estimate(made: dict[str, Any]) -> str:
+    size = made["estimate"]
+    messages = text.counted(size["messages"], "message")
+    line = f"Would read {text.counted(size['sessions'], 'session')}: {messages}, about {size['tokens']} tokens."
+    return "\n".join([line, *(f"  {text.line(session['id'])}" for session in made["sessions"]), *_describe_given_up(made)])
+
+
+def _describe_reading(made: dict[str, Any]) -> str:
     notes = made["notes"]
     read = f"Read {made['processed']} of {text.counted(made['considered'], 'session')}"
     lines = [f"{read}: {text.counted(made['insights_added'], 'insight')}. {_count_changes(made)}", *_count_suggestions(notes)]
     lines += [
-        f"  {one['status']}: {text.line(one['id'])}: {text.line(one['reason'])}" for one in made["sessions"] if one.get("reason")
+        f"  {session['status']}: {text.line(session['id'])}: {text.line(session['reason'])}"
+        for session in made["sessions"]
+        if session.get("reason")
     ]
     lines += [
-        f"  {_SIGNS.get(one['state'], '~')} {one['kind']}: {text.line(one['text'])}"
-        for one in made.get("diff", {}).get("notes", ())
+        f"  {_SIGNS.get(note['state'], '~')} {note['kind']}: {text.line(note['text'])}"
+        for note in made.get("diff", {}).get("notes", ())
     ]
-    lines += [row for one in made.get("diff", {}).get("pages", ()) for row in _page_diff(one)]
+    lines += _describe_page_diffs(made)
     lines += _describe_given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
@@ -168,8 +182,8 @@ def _describe_run(made: dict[str, Any], named: bool) -> str:
 
 
 def _count_changes(made: dict[str, Any]) -> str:
-    told = (("added", "new"), ("strengthened", "strengthened"), ("superseded", "superseded"), ("retracted", "retracted"))
-    counts = [f"{made['notes'][key]} {word}" for key, word in told if made["notes"][key]]
+    words = (("added", "new"), ("strengthened", "strengthened"), ("superseded", "superseded"), ("retracted", "retracted"))
+    counts = [f"{made['notes'][key]} {word}" for key, word in words if made["notes"][key]]
     return f"Notes: {', '.join(counts) or 'no changes'}."
 
 
@@ -179,9 +193,9 @@ def _undo_hint(made: dict[str, Any]) -> str:
 
 def _count_suggestions(notes: dict[str, int]) -> list[str]:
     """What became of suggestions, if anything did."""
-    new, over = notes.get("suggested", 0), notes.get("expired", 0)
-    told = [f"{new} new"] * bool(new) + [f"{over} expired"] * bool(over)
-    return [f"Inbox: {', '.join(told)}. Decide with: dreamkeep review"] if told else []
+    new, expired = notes.get("suggested", 0), notes.get("expired", 0)
+    counts = [f"{new} new"] * bool(new) + [f"{expired} expired"] * bool(expired)
+    return [f"Inbox: {', '.join(counts)}. Decide with: dreamkeep review"] if counts else []
 
 
 def _describe_shelved(made: dict[str, Any]) -> list[str]:
@@ -210,12 +224,16 @@ def _describe_given_up(made: dict[str, Any]) -> list[str]:
     return [f"Gave up on {count} after {text.counted(last['attempts'], 'attempt')}: {text.line(last['reason'])}", _TRY_AGAIN]
 
 
-def _page_diff(one: dict[str, Any]) -> list[str]:
-    if one["problem"]:
-        return [f"{text.line(one['path'])} would not be written: {text.line(one['problem'])}"]
-    first = f" (after applying {text.counted(one['edits'], 'hand edit')})" if one["edits"] else ""
+def _describe_page_diffs(made: dict[str, Any]) -> list[str]:
+    return [line for page in made.get("diff", {}).get("pages", ()) for line in _describe_page_diff(page)]
+
+
+def _describe_page_diff(page: dict[str, Any]) -> list[str]:
+    if page["problem"]:
+        return [f"{text.line(page['path'])} would not be written: {text.line(page['problem'])}"]
+    first = f" (after applying {text.counted(page['edits'], 'hand edit')})" if page["edits"] else ""
     # Without the two lines that name the files: both are this page.
-    return [f"{text.line(one['path'])}{first}:", *(f"  {text.line(row)}" for row in one["diff"].splitlines()[2:])]
+    return [f"{text.line(page['path'])}{first}:", *(f"  {text.line(row)}" for row in page["diff"].splitlines()[2:])]
 
 
 _SIGNS = {"active": "+", "suggested": "?", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
@@ -290,12 +308,12 @@ def _describe_author(quote: dict[str, Any]) -> str:
 
 
 def _describe_hygiene(done: dict[str, Any]) -> str:
-    told = (
+    counts = (
         ("Closed", len(done["closed"]), "idle session"),
         ("Added", done["reconverged"], "missing completion record"),
         ("Compressed", done["compressed"], "journal part"),
         ("Expired", done["expired"], "suggestion"),
     )
-    lines = [f"{verb} {text.counted(count, what)}." for verb, count, what in told if count]
+    lines = [f"{verb} {text.counted(count, what)}." for verb, count, what in counts if count]
     failed = [f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"]]
     return "\n".join([*(lines or ["Nothing to do."] * (not failed)), *failed])

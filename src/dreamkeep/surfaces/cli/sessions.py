@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dreamkeep.errors import BadUsage
@@ -226,13 +226,8 @@ def _describe_message(m: dict[str, Any]) -> str:
 
 def _describe_context(data: dict[str, Any]) -> list[str]:
     """Lines about the session as a whole: lineage, compactions, what is going on."""
-    s = data["session"]
-    lines = [f"  {text.line(edge['kind'])} of {text.line(edge['session'])}" for edge in s["lineage"]]
-    for side in ("ancestors", "descendants"):
-        for edge in data.get("lineage", {}).get(side, ()):
-            of = edge.get("of") or edge.get("from")
-            pair = (of, edge["session"]) if side == "ancestors" else (edge["session"], of)
-            lines.append(f"  {side[:-1]}: {text.line(pair[0])} is a {text.line(edge['kind'])} of {text.line(pair[1])}")
+    lines = [f"  {text.line(edge['kind'])} of {text.line(edge['session'])}" for edge in data["session"]["lineage"]]
+    lines += _describe_lineage(data.get("lineage", {}))
     for c in data["compactions"]:
         how = "active" if c["active"] else c["closing"] or c["state"]
         at = text.clock(c["opened_at"] or c["closed_at"])
@@ -243,13 +238,23 @@ def _describe_context(data: dict[str, Any]) -> list[str]:
         )
     if data.get("odd"):
         lines.append(f"  {text.counted(data['odd']['count'], 'unexpected record')}, kept raw (see --json)")
-    if "live" in data:
-        now = data["live"]
-        owner = "alive" if now["owner_alive"] else "not seen"
-        active = ", compacting" if now["compaction"]["active"] else ""
-        turn = text.line(now["active_turn"] or "none")
-        lines.append(f"  now: owner {owner}, turn {turn}, segment {text.line(now['active_segment'])}{active}")
-    return lines
+    return [*lines, _describe_live(data["live"])] if "live" in data else lines
+
+
+def _describe_lineage(lineage: dict[str, Any]) -> Iterator[str]:
+    """How other sessions descend from this one, and it from others."""
+    for side in ("ancestors", "descendants"):
+        for edge in lineage.get(side, ()):
+            of = edge.get("of") or edge.get("from")
+            child, parent = (of, edge["session"]) if side == "ancestors" else (edge["session"], of)
+            yield f"  {side[:-1]}: {text.line(child)} is a {text.line(edge['kind'])} of {text.line(parent)}"
+
+
+def _describe_live(now: dict[str, Any]) -> str:
+    owner = "alive" if now["owner_alive"] else "not seen"
+    active = ", compacting" if now["compaction"]["active"] else ""
+    turn = text.line(now["active_turn"] or "none")
+    return f"  now: owner {owner}, turn {turn}, segment {text.line(now['active_segment'])}{active}"
 
 
 def _find_end_reason(data: dict[str, Any], segment: str) -> str:
