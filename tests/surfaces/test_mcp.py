@@ -59,15 +59,15 @@ def test_a_client_is_greeted_and_told_of_the_tools_without_a_keep(tmp_path: Path
 @pytest.mark.parametrize("wanted", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_each_published_version_is_agreed_to(wanted: str) -> None:
     talk = protocol.McpConnection()
-    reply = protocol.take(greet(version=wanted), talk)
+    reply = protocol.read_message(greet(version=wanted), talk)
     assert isinstance(reply, protocol.ProtocolReply) and reply.body["result"]["protocolVersion"] == talk.version == wanted
 
 
 def test_an_unknown_version_is_answered_with_the_newest_that_greets() -> None:
     for wanted in ("2026-07-28", "1900-01-01", ""):
-        reply = protocol.take(greet(version=wanted), protocol.McpConnection())
+        reply = protocol.read_message(greet(version=wanted), protocol.McpConnection())
         assert isinstance(reply, protocol.ProtocolReply) and reply.body["result"]["protocolVersion"] == "2025-11-25"
-    reply = protocol.take(ask(1, "initialize", protocolVersion=7), protocol.McpConnection())
+    reply = protocol.read_message(ask(1, "initialize", protocolVersion=7), protocol.McpConnection())
     assert isinstance(reply, protocol.ProtocolReply) and reply.code == protocol.BAD_PARAMS
 
 
@@ -133,7 +133,7 @@ def test_a_request_that_names_its_version_is_answered_without_a_greeting(chat: W
     ],
 )
 def test_what_such_a_request_lacks_is_told(message: dict[str, Any], code: int) -> None:
-    reply = protocol.take(message, protocol.McpConnection())
+    reply = protocol.read_message(message, protocol.McpConnection())
     assert isinstance(reply, protocol.ProtocolReply) and reply.code == code
     if code == protocol.NO_SUCH_VERSION:
         assert set(reply.body["error"]["data"]["supported"]) == set(protocol.VERSIONS)
@@ -151,7 +151,7 @@ def test_bad_words_get_an_answer_and_do_not_end_the_talk(tmp_path: Path) -> None
         odd: list[Any] = [None, 1.5, True, [], {}]
         for id in odd:
             server.send({"jsonrpc": "2.0", "id": id, "method": "ping"})
-            assert server.next() == protocol.failed(None, -32600, "an id must be a string or an integer").body
+            assert server.next() == protocol.make_error(None, -32600, "an id must be a string or an integer").body
         for message, code in (
             (ask("a", "no/such"), -32601),
             (ask("b", "resources/list"), -32601),
@@ -182,9 +182,9 @@ requests = st.fixed_dictionaries(
 
 @given(message=requests | json_values)
 def test_any_json_is_answered_by_at_most_one_line_of_json(message: Any) -> None:
-    step = protocol.take(message, protocol.McpConnection())
+    step = protocol.read_message(message, protocol.McpConnection())
     if isinstance(step, protocol.ProtocolReply):
-        line = protocol.written(step.body)
+        line = protocol.encode_message(step.body)
         assert json.loads(line) == step.body and b"\n" not in line
 
 

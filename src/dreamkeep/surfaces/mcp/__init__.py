@@ -1,10 +1,10 @@
 """The MCP server: recall for agents, over stdin and stdout or over HTTP.
 
     stdio.py, streamable.py ─► protocol.py ─► lanes.py ─► calls.py ─► one verb of Keep
-           the wire            what is asked    threads    tools.py: what a model is told of them; arguments.py: are they so
+           transports          messages         threads    tools.py: names, schemas and descriptions; arguments.py: checks
 
-Our own few lines of protocol and not the SDK: clients drop the tools of a server that answers late, and importing the SDK alone
-takes longer than they wait. That they are right is shown with the SDK's own client (tests/surfaces/test_mcp_sdk.py).
+The protocol is written here instead of using the SDK: clients drop the tools of a server that answers late, and importing the SDK
+alone takes longer than they wait. The SDK's own client tests it (tests/surfaces/test_mcp_sdk.py).
 """
 
 from __future__ import annotations

@@ -21,26 +21,26 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _WORDS = {"string": "a text", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object"}
 
 
-def check_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with defaults added. BadUsage names everything that is wrong at once."""
     known = schema["properties"]
-    said = {key: value for key, value in given.items() if value is not None}
-    wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
-    wrong += [f"unknown argument {_quote(key)}" for key in said if key not in known]
-    for key, value in said.items():
+    present = {key: value for key, value in arguments.items() if value is not None}
+    wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in present]
+    wrong += [f"unknown argument {_quote(key)}" for key in present if key not in known]
+    for key, value in present.items():
         if key in known and (problem := _find_problem(known[key], value)):
             wrong.append(f"`{key}` must be {problem}, not {_quote(value)}")
     if wrong:
         names = ", ".join(f"{key}{' (required)' if key in schema.get('required', ()) else ''}" for key in known)
         raise BadUsage("; ".join(wrong), where="arguments", next=f"The arguments are: {names}.")
-    defaults = {key: one["default"] for key, one in known.items() if "default" in one}
-    return {**defaults, **said}
+    defaults = {key: argument["default"] for key, argument in known.items() if "default" in argument}
+    return {**defaults, **present}
 
 
 def _find_problem(schema: Mapping[str, Any], value: Any) -> str:
     """What the value must be instead; "" if it is valid."""
     kinds = [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
-    if not any(_is(kind, value) for kind in kinds):
+    if not any(_has_type(kind, value) for kind in kinds):
         return " or ".join(_WORDS[kind] for kind in kinds)
     if "enum" in schema and value not in schema["enum"]:
         return f"one of {', '.join(schema['enum'])}"
@@ -54,7 +54,7 @@ def _find_problem(schema: Mapping[str, Any], value: Any) -> str:
     return ""
 
 
-def _is(kind: str, value: Any) -> bool:
+def _has_type(kind: str, value: Any) -> bool:
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 

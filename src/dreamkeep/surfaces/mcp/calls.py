@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, cannot_read
 from dreamkeep.surfaces.mcp.arguments import check_arguments
-from dreamkeep.surfaces.mcp.protocol import ToolCall, ToolOutcome, settled, written
+from dreamkeep.surfaces.mcp.protocol import ToolCall, ToolOutcome, encode_message, make_reply
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class Tools:
     def answer(self, call: ToolCall) -> bytes:
         """The response to a call. Never raises."""
         try:
-            return written(settled(call, self._outcome(call)).body)
+            return encode_message(make_reply(call, self._outcome(call)).body)
         except Exception:
-            return written(settled(call, ToolOutcome({}, _report_internal_error(call.tool), failed=True)).body)
+            return encode_message(make_reply(call, ToolOutcome({}, _report_internal_error(call.tool), failed=True)).body)
 
     def _outcome(self, call: ToolCall) -> ToolOutcome:
         try:
-            given = check_arguments(_SCHEMAS[call.tool], call.arguments)
-            return _ACTS[call.tool](self._open(call.tool), given)
+            arguments = check_arguments(_SCHEMAS[call.tool], call.arguments)
+            return _ACTS[call.tool](self._open(call.tool), arguments)
         except DreamkeepError as problem:
             return ToolOutcome({}, _describe_problem(problem), failed=True)
         except OSError as problem:
@@ -112,60 +112,63 @@ def _report_internal_error(tool: str) -> str:
     )
 
 
-def _pick(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: given[name] for name in names if name in given}
+def _pick(arguments: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 # -- reading
 
 
-def _search(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    chosen = _pick(given, "kinds", "agent", "since", "as_of")
-    if "project" in given:
-        chosen["project"] = keep.project_named(given["project"])
-    if "session" in given:
-        chosen["session"] = keep.resolve(given["session"])
-    hits = keep.search(given["query"], limit=given["limit"], **chosen)
+def _search(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    chosen = _pick(arguments, "kinds", "agent", "since", "as_of")
+    if "project" in arguments:
+        chosen["project"] = keep.project_named(arguments["project"])
+    if "session" in arguments:
+        chosen["session"] = keep.resolve(arguments["session"])
+    hits = keep.search(arguments["query"], limit=arguments["limit"], **chosen)
     if not hits and "project" in chosen:
-        _check_project(keep, given["project"], chosen["project"])
+        _check_project(keep, arguments["project"], chosen["project"])
     return ToolOutcome(keep.outward({"hits": [hit.as_json() for hit in hits]}, longest=SHORT))
 
 
-def _check_project(keep: Keep, said: str, project: str) -> None:
+def _check_project(keep: Keep, name: str, project: str) -> None:
     """Refuse an unknown project: "nothing found" would be misleading if its name is only misspelt. Folders are accepted."""
-    if said.startswith(("/", "~")) or keep.sessions(project=project, limit=1):
+    if name.startswith(("/", "~")) or keep.sessions(project=project, limit=1):
         return
     known = list(dict.fromkeys(one.project for one in keep.sessions(limit=_MANY_SESSIONS) if one.project))
     if not known or any(one["project"] == project for one in keep.notes(state=None)):
         return
-    alike = [one for one in known if said.casefold() in one.casefold()] or known
+    alike = [other for other in known if name.casefold() in other.casefold()] or known
     raise NotFound(
-        f"unknown project {said[:100]!r}",
+        f"unknown project {name[:100]!r}",
         where="project",
         next=f"Leave it out, or give the path of its folder or its name: {', '.join(alike[:10])}.",
     )
 
 
-def _pack(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    made = keep.outward(keep.pack(**_pick(given, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
+def _pack(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    made = keep.outward(keep.pack(**_pick(arguments, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
     return ToolOutcome(made, made["text"])
 
 
-def _timeline(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    if "around" in given and given["offset"]:
+def _timeline(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    if "around" in arguments and arguments["offset"]:
         raise BadUsage("around and offset exclude each other", where="arguments", next="Leave one of them out.")
-    shown = keep.show(given["session"])
-    said, limit = keep.digest(given["session"])["digest"] if given["digest"] else shown["messages"], given["limit"]
-    first = _find_start(said, given["around"], limit) if "around" in given else given["offset"]
-    page = keep.outward({"session": shown["session"], "messages": said[first : first + limit]}, longest=given["max_chars"])
-    page["messages"] = _cut_to_page(page["messages"], given["max_chars"])
+    shown = keep.show(arguments["session"])
+    messages = keep.digest(arguments["session"])["digest"] if arguments["digest"] else shown["messages"]
+    limit = arguments["limit"]
+    first = _find_start(messages, arguments["around"], limit) if "around" in arguments else arguments["offset"]
+    page = keep.outward(
+        {"session": shown["session"], "messages": messages[first : first + limit]}, longest=arguments["max_chars"]
+    )
+    page["messages"] = _cut_to_page(page["messages"], arguments["max_chars"])
     after = first + len(page["messages"])
-    following = after if after < len(said) and page["messages"] else None
-    return ToolOutcome({**page, "total": len(said), "first": first, "next": following})
+    following = after if after < len(messages) and page["messages"] else None
+    return ToolOutcome({**page, "total": len(messages), "first": first, "next": following})
 
 
-def _find_start(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
-    for n, message in enumerate(said):
+def _find_start(messages: list[dict[str, Any]], seq: Any, limit: int) -> int:
+    for n, message in enumerate(messages):
         if str(message["seq"]) == str(seq):
             return max(0, n - limit // 2)
     raise NotFound(f"it has no message {str(seq)[:40]!r}", where="around", next="Give the seq of a hit, or no `around`.")
@@ -186,8 +189,8 @@ def _cut_to_page(messages: list[dict[str, Any]], longest: int) -> list[dict[str,
     return found
 
 
-def _why(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    found = keep.dream_why(given["note"])
+def _why(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    found = keep.dream_why(arguments["note"])
     note = {**found["note"], "evidence": found["note"]["evidence"][:_MANY]}
     some = {"note": note, "insights": found["insights"][:_MANY], "history": found["history"][-_MANY:]}
     more = max(len(found["insights"]), len(found["history"]), len(found["note"]["evidence"])) > _MANY
@@ -196,25 +199,27 @@ def _why(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     )
 
 
-def _review(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    project = keep.project_named(given["project"]) if "project" in given else None
+def _review(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    project = keep.project_named(arguments["project"]) if "project" in arguments else None
     items = keep.review(project=project)["items"]
     if not items and project:
-        _check_project(keep, given["project"], project)
-    some = [{**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: given["limit"]]]
-    told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing is waiting."}
-    return ToolOutcome(keep.outward(told, longest=SHORT))
+        _check_project(keep, arguments["project"], project)
+    some = [
+        {**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: arguments["limit"]]
+    ]
+    answer = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing is waiting."}
+    return ToolOutcome(keep.outward(answer, longest=SHORT))
 
 
-def _status(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
+def _status(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
     found = keep.dream_status()
     counts = Counter(one["eligibility"] for one in found["sessions"])
     waiting = sorted(found["sessions"], key=lambda one: (one["eligibility"] == "already_consolidated", not one["failure_reason"]))
-    told = {key: found[key] for key in ("trigger", "running", "last_successful_run_at")}
+    answer = {key: found[key] for key in ("trigger", "running", "last_successful_run_at")}
     report = found["last_report"]
     if report:
-        told["last_report"] = _shorten_report(report, given["limit"])
-    return ToolOutcome(keep.outward({**told, "counts": dict(counts), "sessions": waiting[: given["limit"]]}, longest=SHORT))
+        answer["last_report"] = _shorten_report(report, arguments["limit"])
+    return ToolOutcome(keep.outward({**answer, "counts": dict(counts), "sessions": waiting[: arguments["limit"]]}, longest=SHORT))
 
 
 def _shorten_report(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
@@ -224,22 +229,22 @@ def _shorten_report(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
 # -- writing
 
 
-def _note_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    project = keep.project_named(given["project"]) if "project" in given else ""
-    made = keep.note_suggest(given["text"], kind=given["kind"], project=project, **_pick(given, "session", "quote"))
+def _note_add(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    project = keep.project_named(arguments["project"]) if "project" in arguments else ""
+    made = keep.note_suggest(arguments["text"], kind=arguments["kind"], project=project, **_pick(arguments, "session", "quote"))
     return _answer_note(keep, made, **_hint_at_suggestion(made))
 
 
-def _note_pin(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    return _answer_note(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin", by="agent"))
+def _note_pin(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    return _answer_note(keep, keep.note_change(arguments["note"], "pin" if arguments["pinned"] else "unpin", by="agent"))
 
 
-def _note_retract(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    note = keep.note_change(given["note"], "retract", reason=given.get("reason", ""), by="agent")
+def _note_retract(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    note = keep.note_change(arguments["note"], "retract", reason=arguments.get("reason", ""), by="agent")
     if note["state"] != "active":
         return _answer_note(keep, note, retracted=True)
-    told = f"The note is still active. Only the user can retract it: `dreamkeep note retract {note['id']}`."
-    return _answer_note(keep, note, retracted=False, next=told)
+    hint = f"The note is still active. Only the user can retract it: `dreamkeep note retract {note['id']}`."
+    return _answer_note(keep, note, retracted=False, next=hint)
 
 
 def _hint_at_suggestion(note: dict[str, Any] | None) -> dict[str, str]:
@@ -254,17 +259,17 @@ def _answer_note(keep: Keep, note: dict[str, Any], **more: Any) -> ToolOutcome:
     return ToolOutcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}, **more}, longest=SHORT))
 
 
-def _insight_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    chosen = _pick(given, "session", "quote", "task")
-    if "project" in given:
-        chosen["project"] = keep.project_named(given["project"])
-    made = keep.add_insight(given["type"], given["text"], author=given["author"], **chosen)
+def _insight_add(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    chosen = _pick(arguments, "session", "quote", "task")
+    if "project" in arguments:
+        chosen["project"] = keep.project_named(arguments["project"])
+    made = keep.add_insight(arguments["type"], arguments["text"], author=arguments["author"], **chosen)
     return ToolOutcome(keep.outward({**made, **_hint_at_suggestion(made["note"])}, longest=SHORT))
 
 
-def _dream_run(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    chosen = given.get("sessions", ())
-    made = keep.dream(sessions=chosen, limit=given["limit"], dry_run=given["dry_run"])
+def _dream_run(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    chosen = arguments.get("sessions", ())
+    made = keep.dream(sessions=chosen, limit=arguments["limit"], dry_run=arguments["dry_run"])
     if made["lock"] == "busy":
         raise Busy(
             f"another dream is running; {made['waiting']} sessions are waiting",
@@ -274,15 +279,17 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     return ToolOutcome(keep.outward(_shorten_report(made, _MANY), longest=SHORT))
 
 
-def _dream_next(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    return ToolOutcome(keep.outward(keep.dream_next(given.get("session", ""), again=given["again"]), longest=_LONGEST_REQUEST))
+def _dream_next(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    return ToolOutcome(
+        keep.outward(keep.dream_next(arguments.get("session", ""), again=arguments["again"]), longest=_LONGEST_REQUEST)
+    )
 
 
-def _dream_submit(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
-    made = keep.dream_submit(given["request"], given["answer"])
-    told = {name: made[name] for name in ("status", "session", "run", "insights_added", "notes", "dropped", "problems", "next")}
+def _dream_submit(keep: Keep, arguments: dict[str, Any]) -> ToolOutcome:
+    made = keep.dream_submit(arguments["request"], arguments["answer"])
+    answer = {name: made[name] for name in ("status", "session", "run", "insights_added", "notes", "dropped", "problems", "next")}
     failed = [one for one in made["sessions"] if one["status"] == "failed"]
-    return ToolOutcome(keep.outward({**told, **({"failed": failed} if failed else {})}, longest=_LONGEST_REQUEST))
+    return ToolOutcome(keep.outward({**answer, **({"failed": failed} if failed else {})}, longest=_LONGEST_REQUEST))
 
 
 _ACTS: Mapping[str, Act] = {

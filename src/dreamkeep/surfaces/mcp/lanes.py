@@ -1,7 +1,7 @@
 """Runs tool calls in threads, so that no call delays another one, a ping, or the reading of the next message.
 
-    quick ─► up to 8 threads        what asks the index or adds a line
-    slow  ─► up to 2 threads        what may take minutes: never in the way of a search
+    quick ─► up to 8 threads        calls that query the index or add a line
+    slow  ─► up to 2 threads        calls that may take minutes: they never delay a search
 
 Ids belong to one client (`whose`): two clients may use the same id. A call that is cancelled before it starts is skipped. One
 that has started runs to its end, because it must not be stopped between two durable steps; its answer is not sent.

@@ -1,16 +1,17 @@
-"""JSON-RPC 2.0 and MCP's own methods: what a message asks, and how an answer is written. Knows no keep, no pipe, no socket.
+"""JSON-RPC 2.0 and MCP's own methods: reads messages and writes answers. Knows no keep, no pipe, no socket.
 
-    bytes ─► parsed ─► take ─► Reply    answered here: greeting, list of tools, ping, what is no request
-                            ├► Call     a tool, for whoever runs them; its outcome becomes a reply by `settled`
-                            ├► Cancel   who asked does not wait any more
-                            └► None     nothing is to be said
+    bytes ─► parse_message ─► read_message ─► ProtocolReply   answered here: greeting, list of tools, ping, an invalid request
+                                           ├► ToolCall        the transport runs it; `make_reply` makes its outcome a reply
+                                           ├► Cancel          the client no longer waits for an answer
+                                           └► None            needs no answer
 
-Two eras, told apart by the message itself, on one connection if need be (the specification's "dual-era server"):
+Two eras. The message itself shows to which it belongs, so one connection may use both (the specification's "dual-era server"):
 
     2024-11-05 … 2025-11-25   `initialize` agrees on a version, which holds from then on; `ping`; batches up to 2025-03-26
     2026-07-28                no greeting: every request names its version in `params._meta`; `server/discover`; no ping, no batch
 
-An error here is a fault of the protocol. What goes wrong in a tool is its result (`isError`), in words that a model can act on.
+An error here means that a message breaks the protocol. A tool that fails gives a result (`isError`) with words that a model can
+act on.
 """
 
 from __future__ import annotations
@@ -85,49 +86,49 @@ class _Refuse(Exception):
 # -- what comes in
 
 
-def parsed(line: bytes) -> Any | ProtocolReply:
+def parse_message(line: bytes) -> Any | ProtocolReply:
     """The message, or the error reply to bytes that are no JSON."""
     try:
         return json.loads(line.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
-        return failed(None, NO_JSON, f"this is not JSON ({problem})"[:200])
+        return make_error(None, NO_JSON, f"this is not JSON ({problem})"[:200])
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def batch(message: Any, talk: McpConnection) -> list[Any] | ProtocolReply | None:
+def split_batch(message: Any, talk: McpConnection) -> list[Any] | ProtocolReply | None:
     """The messages of a batch; None if it is no batch; an error reply if the agreed version has no batches."""
     if not isinstance(message, list):
         return None
     if talk.version not in _BATCHES:
-        return failed(None, NO_REQUEST, "no batches in this version of the protocol: send one message at a time")
+        return make_error(None, NO_REQUEST, "no batches in this version of the protocol: send one message at a time")
     if not 1 <= len(message) <= LARGEST_BATCH:
-        return failed(None, NO_REQUEST, f"a batch must have 1 to {LARGEST_BATCH} messages")
+        return make_error(None, NO_REQUEST, f"a batch must have 1 to {LARGEST_BATCH} messages")
     return message
 
 
-def take(message: Any, talk: McpConnection) -> Step:
+def read_message(message: Any, talk: McpConnection) -> Step:
     """One message. May change what `talk` has agreed on."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        return failed(_id_of(message), NO_REQUEST, 'this is not a request: a request is an object with "jsonrpc": "2.0"')
+        return make_error(_id_of(message), NO_REQUEST, 'this is not a request: a request is an object with "jsonrpc": "2.0"')
     if "method" not in message and ("result" in message or "error" in message):
         return None  # an answer, although we asked nothing
     method, id = message.get("method"), _id_of(message)
     if not isinstance(method, str):
-        return failed(id, NO_REQUEST, "this is not a request: it has no method")
+        return make_error(id, NO_REQUEST, "this is not a request: it has no method")
     params = message.get("params")
     if "id" not in message:
         return _notice(method, params if isinstance(params, dict) else {})
     if id is None:
-        return failed(None, NO_REQUEST, "an id must be a string or an integer")
+        return make_error(None, NO_REQUEST, "an id must be a string or an integer")
     try:
         if params is not None and not isinstance(params, dict):
             raise _Refuse(BAD_PARAMS, "params must be an object")
         return _request(id, method, params or {}, talk)
     except _Refuse as no:
-        return failed(id, no.code, str(no), no.data)
+        return make_error(id, no.code, str(no), no.data)
 
 
 def names_version(message: Any) -> bool:
@@ -221,7 +222,7 @@ class ToolOutcome(NamedTuple):
     failed: bool = False
 
 
-def settled(call: ToolCall, outcome: ToolOutcome) -> ProtocolReply:
+def make_reply(call: ToolCall, outcome: ToolOutcome) -> ProtocolReply:
     text = outcome.text or json.dumps(outcome.found, ensure_ascii=False, separators=(",", ":"))
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": outcome.failed}
     if outcome.found:
@@ -237,12 +238,12 @@ def _reply(id: Id, result: dict[str, Any], named: bool, *, remember: bool = Fals
     return ProtocolReply({"jsonrpc": "2.0", "id": id, "result": result})
 
 
-def failed(id: Id | None, code: int, what: str, data: Any = None) -> ProtocolReply:
+def make_error(id: Id | None, code: int, what: str, data: Any = None) -> ProtocolReply:
     error = {"code": code, "message": what, **({} if data is None else {"data": data})}
     return ProtocolReply({"jsonrpc": "2.0", "id": id, "error": error})
 
 
-def written(body: Any) -> bytes:
+def encode_message(body: Any) -> bytes:
     """One line, which every client reads as one, and every JSON parser accepts.
 
     Node takes U+2028 for the end of a line; strict parsers refuse half a surrogate pair, which captured texts may hold.

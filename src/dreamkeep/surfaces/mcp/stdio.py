@@ -1,6 +1,6 @@
-"""MCP over stdin and stdout: one message a line. Ends when the client closes our stdin.
+"""MCP over stdin and stdout: one message a line. Ends when the client closes stdin.
 
-Only the protocol may use the wire: anything else in this process or its children that prints goes to stderr, and reads nothing.
+Only the protocol uses stdin and stdout. Whatever else this process or its children print goes to stderr, and they read nothing.
 Requests from before the end are still answered, for a while. A dream that takes longer is stopped as by a crash, which loses
 nothing.
 """
@@ -34,13 +34,14 @@ def run(tools: Tools) -> int:
 
 
 def leave() -> NoReturn:
-    """Exit at once: an orderly end would interrupt a working thread in the middle of the database's code."""
+    """Exit at once: an orderly exit would interrupt working threads in the middle of the database's code."""
     sys.stderr.flush()
     os._exit(0)
 
 
 def _private(number: int, way: int) -> int:
-    """Move the wire out of reach of `print` and of children. Its place is taken by stderr, or by nothing to read."""
+    """Move stdin or stdout to another handle, which `print` and children don't know. Stderr takes the place of stdout, an empty
+    file that of stdin."""
     wire = os.dup(number)
     nothing = os.open(os.devnull, way)
     try:
@@ -57,24 +58,24 @@ def _write(wire: int, data: bytes) -> None:
 
 
 def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes], None]) -> bool:
-    """Serve until there is nothing more to read. Whether every request was answered."""
+    """Serve until the input ends. Returns whether every request was answered."""
     talk, lanes, out = McpConnection(), Lanes(tools.answer), _Output(write)
     while line := readline(LARGEST):
         if len(line) == LARGEST and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = readline(LARGEST)
-            out.say(protocol.failed(None, protocol.NO_REQUEST, f"a message can be at most {LARGEST >> 20} MiB"))
+            out.say(protocol.make_error(None, protocol.NO_REQUEST, f"a message can be at most {LARGEST >> 20} MiB"))
         elif line.strip():
             _take(line, talk, lanes, out)
     return lanes.done(_LAST_WORDS_S, _QUICK_S)
 
 
 def _take(line: bytes, talk: McpConnection, lanes: Lanes, out: _Output) -> None:
-    message = protocol.parsed(line)
+    message = protocol.parse_message(line)
     if isinstance(message, ProtocolReply):
         out.say(message)
         return
-    messages = protocol.batch(message, talk)
+    messages = protocol.split_batch(message, talk)
     if isinstance(messages, ProtocolReply):
         out.say(messages)
         return
@@ -87,14 +88,14 @@ def _take(line: bytes, talk: McpConnection, lanes: Lanes, out: _Output) -> None:
 
 
 def _step(message: object, talk: McpConnection, lanes: Lanes, tell: Callable[[bytes | None], None]) -> None:
-    match protocol.take(message, talk):
+    match protocol.read_message(message, talk):
         case ToolCall() as call:
             lanes.put(call, tell)
         case Cancel(id):
             lanes.cancel(id)
             tell(None)
         case ProtocolReply(body):
-            tell(protocol.written(body))
+            tell(protocol.encode_message(body))
         case None:
             tell(None)
 
@@ -108,7 +109,7 @@ class _Output:
         self._closed = False
 
     def say(self, reply: ProtocolReply) -> None:
-        self.line(protocol.written(reply.body))
+        self.line(protocol.encode_message(reply.body))
 
     def line(self, data: bytes | None) -> None:
         if data is None:

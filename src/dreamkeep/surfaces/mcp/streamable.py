@@ -1,18 +1,19 @@
 """MCP over streamable HTTP: one address, `/mcp`. Every answer is one JSON document; there are no streams.
 
-    POST     a message (or, up to 2025-03-26, a batch): 200 with the answer, 202 if there is nothing to say
+    POST     a message (or, up to 2025-03-26, a batch): 200 with the answer, 202 if none is needed
     DELETE   ends a session                             204, 404 if there is none
-    GET      405: we never speak first, and the specification allows to say so
+    GET      405: the server never sends a message first, and the specification allows this answer
 
-Up to 2025-11-25 `initialize` gives a session id, which every later message names (400 without, 404 with one we do not know: the
-client then begins anew). 2026-07-28 knows no sessions: each request says its version, in the body and in headers that must agree.
+Up to 2025-11-25 `initialize` returns a session id, which every later message names (400 without an id; 404 with an unknown one,
+so that the client begins again). 2026-07-28 has no sessions: each request names its version, in the body and in headers, which
+must agree.
 
-A web page must not reach us through its visitor's browser: `Host` must name this machine (unless we listen elsewhere), and
-`Origin`, if there is one, too. Every user of the machine can connect, so every request must carry the token; without it the
-answer is 401 and says nothing else, whatever the path and the method.
+A web page must not reach the server through its visitor's browser: `Host` must name this machine (unless the server listens
+elsewhere), and so must `Origin`, if there is one. Every user of the machine can connect, so every request must carry the token.
+Without it the answer is an empty 401, whatever the path and the method.
 
 Bodies, connections and sessions are bounded, and each request has a deadline. When all places are taken, a new client gets the
-place of the one that has kept us waiting longest, so clients that are slow or silent never shut out the others.
+place of the one that has kept the server waiting longest. So slow or silent clients never shut out the others.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ _SLOWEST_S = 120.0
 _LINGER, _LINGER_S, _LONGEST_LINGER_S = 32 << 20, 2.0, 20.0
 _LAST_WORDS_S = 10.0
 _LOOK_S = 1.0
-#: How an error of the protocol is told by HTTP in 2026-07-28. Before, it is an answer like any other.
+#: The HTTP status of an error of the protocol in 2026-07-28. Before, an error was an answer like any other.
 _STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32020, -32022), 400)}
 
 
 def run(tools: Tools, arguments: Namespace) -> int:
-    """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
+    """Serve until SIGTERM or SIGINT. Then calls that are under way are still answered, for a while."""
     from dreamkeep.verbs.standalone import find_http_token
 
     token = find_http_token(arguments.keep)
@@ -65,12 +66,12 @@ def run(tools: Tools, arguments: Namespace) -> int:
         signal.signal(number, lambda number, frame: over.append(number))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _announce(server, arguments, token.file)
-    # Looked at now and then: a signal that another thread gets wakes nobody, and its handler may take no lock.
+    # Poll: a signal that another thread gets doesn't wake this one, and a signal handler may take no lock.
     waiting = threading.Event()
     while not over:
         waiting.wait(_LOOK_S / 5)
     server.shutdown()
-    server.server_close()  # whoever comes now is not left waiting
+    server.server_close()  # so that no new client waits in vain
     if not service.quiet(_LAST_WORDS_S):
         leave()
     tools.close()
@@ -78,7 +79,7 @@ def run(tools: Tools, arguments: Namespace) -> int:
 
 
 def _announce(server: ThreadingHTTPServer, arguments: Namespace, token_file: str) -> None:
-    """Says where we are and where the token is, never the token itself."""
+    """Print the address and where the token is, never the token itself."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     url = f"http://{host}:{server.server_address[1]}{PATH}"
     place = f"in the file {token_file}" if token_file else "the value of DREAMKEEP_TOKEN"
@@ -100,7 +101,7 @@ def _listen(service: Service, host: str, port: int) -> _Server:
 
 
 class _Place:
-    """What we know of one connection. `until`: by when the client must have sent or taken all it should; None while we work."""
+    """One connection. `until`: the client's deadline to send its request or read its answer; None while the server works."""
 
     def __init__(self, until: float) -> None:
         self.until: float | None = until
@@ -108,7 +109,8 @@ class _Place:
 
 
 def longest_waiting(places: Mapping[Any, _Place]) -> Any | None:
-    """Whose place a newcomer gets: first of those that never showed the token, then of the others. None: all are at work."""
+    """The client whose place a new one gets: first those that never showed the token, then the others. None: no client is
+    keeping the server waiting."""
     waiting = [(place.trusted, place.until, number) for number, place in enumerate(places.values()) if place.until is not None]
     return list(places)[min(waiting)[2]] if waiting else None
 
@@ -125,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def expect(self, line: socket.socket, within_s: float | None) -> None:
-        """The client must send or take all it should within that time. None: it is our turn."""
+        """Set the client's deadline. None: it is the server's turn."""
         with self._places_lock:
             if place := self._places.get(line):
                 place.until = None if within_s is None else time.monotonic() + within_s
@@ -136,7 +138,7 @@ class _Server(ThreadingHTTPServer):
                 place.trusted = True
 
     def service_actions(self) -> None:
-        """Called twice a second: a client that missed its deadline is not read any more, so its thread ends."""
+        """Called twice a second. Stop reading from clients that missed their deadline, so that their threads end."""
         now = time.monotonic()
         with self._places_lock:
             for line, place in self._places.items():
@@ -152,7 +154,7 @@ class _Server(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had: the place must not stay taken
+        except RuntimeError:  # no thread is left: free the place
             self._leave_place(request)
             raise
 
@@ -179,7 +181,7 @@ class _Server(ThreadingHTTPServer):
             self._places.pop(line, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a client that went away is nobody's fault
+        if not isinstance(sys.exception(), OSError):  # a client that went away is no error
             super().handle_error(request, client_address)
 
 
@@ -190,16 +192,16 @@ class HttpAnswer(NamedTuple):
 
 
 class _Refusal(Exception):
-    """Refused before it is looked at what is asked."""
+    """A request that is refused before its message is read."""
 
     def __init__(self, status: int, what: str, code: int = protocol.NO_REQUEST, data: Any = None, **headers: str) -> None:
         super().__init__(what)
-        body = protocol.written(protocol.failed(None, code, what, data).body)
+        body = protocol.encode_message(protocol.make_error(None, code, what, data).body)
         self.answer = HttpAnswer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class _MissingToken(_Refusal):
-    """The same few bytes whatever was asked: nobody learns from them what is here."""
+    """The same answer to every request, so that nobody learns from it what is here."""
 
     def __init__(self) -> None:
         super().__init__(401, "")
@@ -210,7 +212,7 @@ class _MissingToken(_Refusal):
 
 
 def is_local(name: str) -> bool:
-    """Whether a host's name, as it stands in an address, is this machine for itself."""
+    """Whether a host's name in an address means this machine."""
     import ipaddress
 
     name = name.lower().rstrip(".").removeprefix("[").removesuffix("]")
@@ -230,7 +232,7 @@ def name_in(authority: str) -> str:
 
 
 class Service:
-    """What is asked of us and by whom, whatever the connection. `host`: where we listen."""
+    """Admits requests and answers them, independently of the connection. `host`: where the server listens."""
 
     def __init__(self, tools: Tools, token: str, host: str) -> None:
         self.token = token
@@ -276,7 +278,7 @@ class Service:
     # -- what is asked
 
     def post(self, asked: _Handler, body: bytes) -> HttpAnswer:
-        message = protocol.parsed(body)
+        message = protocol.parse_message(body)
         if isinstance(message, ProtocolReply):
             return _answer(message, 400)
         version = asked.headers.get("MCP-Protocol-Version")
@@ -292,32 +294,32 @@ class Service:
         return self._in_session(message, id, talk)
 
     def _answer_request(self, asked: _Handler, message: Any) -> HttpAnswer:
-        """2026-07-28: nothing was before, nothing comes after."""
+        """A request of 2026-07-28, which belongs to no session."""
         if not isinstance(message, dict):
             raise _Refusal(400, "one request or notification at a time")
         if "id" not in message:
-            return HttpAnswer(202)  # to cancel is to close the connection; there is nothing else to notify of
+            return HttpAnswer(202)  # clients cancel by closing the connection; no other notification matters
         if differing := _find_difference(asked, message):
-            return _answer(protocol.failed(message.get("id"), protocol.HEADERS_DIFFER, differing), 400)
-        step = protocol.take(message, McpConnection())
+            return _answer(protocol.make_error(message.get("id"), protocol.HEADERS_DIFFER, differing), 400)
+        step = protocol.read_message(message, McpConnection())
         if isinstance(step, ToolCall) and not step.named:
             lacks = f"params._meta must name its version ({VERSION_KEY}), as the header does"
-            return _answer(protocol.failed(step.id, protocol.BAD_PARAMS, lacks), 400)
+            return _answer(protocol.make_error(step.id, protocol.BAD_PARAMS, lacks), 400)
         if isinstance(step, ToolCall):
             return HttpAnswer(200, self._run_tool(step, f"alone {secrets.token_hex(8)}", asked) or b"")
         return _answer(step, _STATUS.get(step.code, 200)) if isinstance(step, ProtocolReply) else HttpAnswer(202)
 
     def _greet(self, message: Any) -> HttpAnswer:
         talk = McpConnection()
-        step = protocol.take(message, talk)
+        step = protocol.read_message(message, talk)
         if not isinstance(step, ProtocolReply) or step.code:
             return _answer(step, 400) if isinstance(step, ProtocolReply) else HttpAnswer(202)
         id = secrets.token_hex(16)
         with self._changed:
             self._sessions[id] = talk
             if len(self._sessions) > _SESSIONS:
-                self._sessions.popitem(last=False)  # the one that was quiet for longest; its client will greet us again
-        return HttpAnswer(200, protocol.written(step.body), {"Mcp-Session-Id": id})
+                self._sessions.popitem(last=False)  # the least recently used one; its client will send `initialize` again
+        return HttpAnswer(200, protocol.encode_message(step.body), {"Mcp-Session-Id": id})
 
     def _session(self, asked: _Handler) -> tuple[str, McpConnection]:
         id = (asked.headers.get("Mcp-Session-Id") or "").strip()
@@ -336,25 +338,25 @@ class Service:
         return HttpAnswer(204)
 
     def _in_session(self, message: Any, id: str, talk: McpConnection) -> HttpAnswer:
-        several = protocol.batch(message, talk)
+        several = protocol.split_batch(message, talk)
         if isinstance(several, ProtocolReply):
             return _answer(several, 400)
-        answers = [self._step(one, id, talk) for one in (several or [message])]
-        told = [answer for one in answers if (answer := one.wait()) is not None]
-        if not told:
+        answers = [self._step(part, id, talk) for part in (several or [message])]
+        bodies = [body for answer in answers if (body := answer.wait()) is not None]
+        if not bodies:
             return HttpAnswer(202)
-        return HttpAnswer(200, told[0] if several is None else b"[" + b",".join(told) + b"]")
+        return HttpAnswer(200, bodies[0] if several is None else b"[" + b",".join(bodies) + b"]")
 
     def _step(self, message: Any, id: str, talk: McpConnection) -> _PendingAnswer:
         coming = _PendingAnswer()
-        match protocol.take(message, talk):
+        match protocol.read_message(message, talk):
             case ToolCall() as call:
                 self._lanes.put(call, coming.tell, id)
             case Cancel(other):
                 self._lanes.cancel(other, id)
                 coming.tell(None)
             case ProtocolReply(body):
-                coming.tell(protocol.written(body))
+                coming.tell(protocol.encode_message(body))
             case None:
                 coming.tell(None)
         return coming
@@ -370,7 +372,7 @@ class Service:
 
 
 class _PendingAnswer:
-    """An answer that another thread gives."""
+    """An answer that another thread will give."""
 
     def __init__(self) -> None:
         self._there = threading.Event()
@@ -389,11 +391,11 @@ class _PendingAnswer:
 
 
 def _answer(reply: ProtocolReply, status: int) -> HttpAnswer:
-    return HttpAnswer(status, protocol.written(reply.body))
+    return HttpAnswer(status, protocol.encode_message(reply.body))
 
 
 def _find_difference(asked: _Handler, message: dict[str, Any]) -> str:
-    """In what headers and body differ; "" if they agree."""
+    """How headers and body differ; "" if they agree."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     meta = params.get("_meta")
@@ -404,16 +406,16 @@ def _find_difference(asked: _Handler, message: dict[str, Any]) -> str:
     if message.get("method") == "tools/call" and isinstance(params.get("name"), str):
         wanted["Mcp-Name"] = params["name"]
     for name, value in wanted.items():
-        given = asked.headers.get_all(name) or []
-        if value is None and name == "MCP-Protocol-Version" and given:
-            continue  # the body lacks it: that is told as what it is
-        if len(given) != 1 or _decode_header(given[0].strip()) != value:
+        headers = asked.headers.get_all(name) or []
+        if value is None and name == "MCP-Protocol-Version" and headers:
+            continue  # the body lacks it: that gets an error of its own
+        if len(headers) != 1 or _decode_header(headers[0].strip()) != value:
             return f"the header {name} must occur once and match the body"
     return ""
 
 
 def _decode_header(value: str) -> str | None:
-    """A header's value that could not stand there as it is comes as `=?base64?…?=`."""
+    """A value with characters that a header can't contain is sent as `=?base64?…?=`."""
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     import base64
@@ -456,7 +458,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_PATCH = do_OPTIONS = do_GET
 
     def parse_request(self) -> bool:
-        """A method that nobody knows is refused as GET is: only after the token was checked."""
+        """Refuse an unknown method like GET: only after the token was checked."""
         if not super().parse_request():
             return False
         if not hasattr(self, f"do_{self.command}"):
@@ -472,7 +474,7 @@ class _Handler(BaseHTTPRequestHandler):
                     raise _Refusal(404, f"there is nothing here; MCP is at {PATH}")
                 answer = act(self)
             except _Refusal as no:
-                self.close_connection = True  # the body was perhaps not read: what follows on this connection can't be told
+                self.close_connection = True  # the body may be unread, so the next request's beginning is unknown
                 answer = no.answer
             self._send(answer)
             if self.close_connection:
@@ -518,7 +520,7 @@ class _Handler(BaseHTTPRequestHandler):
             if size < 0 or len(found) + size > LARGEST:
                 raise _Refusal(413, f"a message can be at most {LARGEST >> 20} MiB")
             found += self.rfile.read(size)
-            line = self.rfile.readline(1000)  # behind a chunk; behind the last one what is called trailers, which nobody needs
+            line = self.rfile.readline(1000)  # the line end after a chunk; after the last chunk, trailers, which are ignored
             while not size and line.strip():
                 line = self.rfile.readline(1000)
             if not size:
@@ -540,7 +542,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def _linger(self) -> None:
-        """Who still sends would not hear our answer if we hung up on them: the rest is read and thrown away, up to a point."""
+        """A client that is still sending would not get the answer if the connection closed now. Read the rest and drop it, up to
+        a limit."""
         self.connection.settimeout(_LINGER_S)
         self.server.expect(self.connection, _LONGEST_LINGER_S)
         try:
@@ -549,19 +552,19 @@ class _Handler(BaseHTTPRequestHandler):
                 if not self.rfile.read1(1 << 16):
                     return
         except OSError:
-            return  # they were faster, or slower than anybody waits
+            return  # the client has closed, or is too slow
 
     def is_gone(self) -> bool:
         return is_closed(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what is asked may be private."""
+        """Log nothing: a request may be private."""
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side closed it, or we did."""
+    """Whether either side has closed it."""
     try:
-        waiting = select.poll()  # select() itself takes no handle above 1023
+        waiting = select.poll()  # select() can't take a handle above 1023
         waiting.register(connection, select.POLLIN)
         return bool(waiting.poll(0)) and not connection.recv(1, socket.MSG_PEEK)
     except (OSError, ValueError):

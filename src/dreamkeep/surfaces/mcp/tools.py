@@ -1,7 +1,8 @@
-"""The tools as a model is told of them: when to call, with what, and what comes back. Nothing but words; loads nothing.
+"""The tools as a model sees them: when to call them, with which arguments, and what they return. Only texts and schemas; loads
+nothing.
 
-The names are the contract's. What a tool does is in calls.py; whether its arguments are what is said here, in arguments.py, which
-knows only the few words of JSON Schema that are used here. Of what is answered only the outlines are promised (`outputSchema`).
+calls.py runs the tools. arguments.py checks arguments against these schemas and knows only the keywords of JSON Schema that are
+used here. `outputSchema` promises only the outline of an answer.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ TYPES = (
     *("decision", "rejection", "finding", "evidence", "constraint", "correction"),
     *("preference", "hypothesis", "procedure", "failure_fix", "open_loop", "fact"),
 )
-#: In characters: what one message of a timeline or one hit says at most, unless more is asked for.
+#: The most characters of one message in a timeline or of one hit: by default, and if more is requested.
 SHORT, LONGEST = 2_000, 20_000
 
 
-def _text(about: str, longest: int = 1_000) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": longest, "description": about}
+def _text(description: str, longest: int = 1_000) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": longest, "description": description}
 
 
-def _number(about: str, default: int, most: int, least: int = 1) -> dict[str, Any]:
-    return {"type": "integer", "minimum": least, "maximum": most, "default": default, "description": about}
+def _number(description: str, default: int, most: int, least: int = 1) -> dict[str, Any]:
+    return {"type": "integer", "minimum": least, "maximum": most, "default": default, "description": description}
 
 
-def _list(of: dict[str, Any], about: str) -> dict[str, Any]:
-    return {"type": "array", "items": of, "maxItems": 100, "description": about}
+def _list(of: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"type": "array", "items": of, "maxItems": 100, "description": description}
 
 
 _PROJECT = _text(
@@ -61,7 +62,7 @@ def _tool(
     again: bool = True,
     open_world: bool = False,
 ) -> dict[str, Any]:
-    """`again`: to call it twice with the same words is to call it once."""
+    """`again`: calling it twice with the same arguments has the same effect as calling it once."""
     hints: dict[str, Any] = {"title": title, "readOnlyHint": reads, "idempotentHint": again, "openWorldHint": open_world}
     if not reads:
         hints["destructiveHint"] = destroys
@@ -335,5 +336,5 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 NAMES = tuple(tool["name"] for tool in TOOLS)
-#: Those that may take long: they must not keep the others waiting.
+#: These may take minutes, so they have threads of their own.
 SLOW = frozenset(("dream_run", "dream_next", "dream_submit"))
