@@ -1,4 +1,4 @@
-"""The audit of a keep: every kind of fault made for real and told as exactly that; nothing is written, and little is read."""
+"""The audit of a keep: each kind of damage is reported as its own class; nothing is written, and little is read."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_each_damage_to_a_journal_is_reported_as_its_own_class(world: HealthyKee
 
 
 def test_good_frames_between_damaged_ones_are_still_read(world: HealthyKeep) -> None:
-    """T11: several faults in one journal are all told, each with its place."""
+    """T11: several faults in one journal are all reported, each with its place."""
     for damage in (flip_bit, append_half_a_frame, change_lines(lambda rows: rows[:8] + rows[7:])):
         damage(world.folder)
     assert world.classes() == ["journal_damage", "journal_duplicate", "journal_tail"]
@@ -246,7 +246,7 @@ def test_the_keeps_own_journal_is_audited_like_any_other(world: HealthyKeep) -> 
 def test_a_tombstone_without_a_session_is_reported_and_stops_nothing(
     world: HealthyKeep, kind: str, body: dict[str, Any], memory: str, cli: Callable[..., Ran]
 ) -> None:
-    """Its checksum holds: no question, no capture and no repair may stumble over it, and somebody has to hear of it."""
+    """Its checksum holds: no query, capture or repair may fail because of it, and it must be reported."""
     append_frame(kind, body)(f"{world.root}/{KEEP}")
     if memory == "indexed after":
         world.index()
@@ -854,7 +854,7 @@ def test_a_deep_audit_finds_a_flipped_bit_in_a_file_with_an_unchanged_time(world
 
 
 def test_every_kind_of_damage_is_found_among_a_hundred_good_sessions(world: HealthyKeep) -> None:
-    """B1 B2 B3 T8 T11 W4: every poison is told, every good session is there, and none of them is called bad."""
+    """B1 B2 B3 T8 T11 W4: all damage is reported, every good session is there, and none of them is reported."""
     world.fill(sessions=100, messages=5)
     everything_wrong(world)
     for memory in ("known", "indexed", "none"):
@@ -925,7 +925,7 @@ def test_an_unreadable_part_of_the_keep_is_a_fault_and_the_rest_is_audited(world
 
 
 def test_a_journal_whose_first_frame_is_being_written_is_not_a_fault(world: HealthyKeep) -> None:
-    """B7: a writer makes the file, then writes; in between nothing says whose it is."""
+    """B7: a writer creates the file, then writes; in between nothing shows which session it belongs to."""
     world.audit()
     folder = Path(world.root, folder_of("python:fresh"))
     folder.mkdir(parents=True, mode=0o700)
@@ -998,7 +998,7 @@ print(n)
 
 
 def test_a_tail_that_a_live_writer_is_writing_is_not_a_fault(world: HealthyKeep) -> None:
-    """J4: what is half there is looked at again while nobody may write."""
+    """J4: a half-written frame is checked again under the writer's lock."""
     file = part(world.folder, last_part(world.folder))
     whole = file.read_bytes()
     file.write_bytes(whole[:-50])
@@ -1044,7 +1044,7 @@ def test_a_journal_compressed_during_its_audit_is_not_a_fault(world: HealthyKeep
 
 
 class ForgetfulHost(RealHost):
-    """The first time somebody opens one file, it is just not there."""
+    """The first attempt to open one file finds it missing."""
 
     def __init__(self, path: str) -> None:
         self._missing: set[str] = {path}
@@ -1128,7 +1128,7 @@ def test_an_audit_starts_no_drainer(world: HealthyKeep, cli: Callable[..., Ran])
 
 
 def test_a_folder_without_a_keep_is_reported_as_such(tmp_path: Path) -> None:
-    """A wrong --keep must not look like a clean bill: the answer alone tells it, also to who reads only JSON."""
+    """A wrong --keep must not look like a clean audit: the JSON alone must show it."""
     said: list[str] = []
     with Keep.open(tmp_path / "typo", environment={}) as keep:
         keep.warn = said.append

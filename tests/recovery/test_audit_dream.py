@@ -1,4 +1,4 @@
-"""What dreams left, audited: a hand edit is told and is no fault; a page or a run that was interrupted is one, and is mended."""
+"""The audit of what dreams left: a hand edit is mentioned but is no fault; an interrupted page or run is one, and is repaired."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_an_obstacle_in_place_of_a_page_is_reported_as_not_repairable(world: Wor
 
 
 def test_a_publication_that_dies_at_any_step_is_reported_as_what_it_left_mended_and_undone(world: World, tmp_path: Path) -> None:
-    """M11: between what was said and what was done."""
+    """M11: between the record and the write."""
     world.page.write_bytes(b"mine\n" + world.page.read_bytes() + b"after\n")
     world.dream()
     with Keep.open(world.root) as keep:
@@ -279,7 +279,7 @@ def test_after_a_deletion_no_repair_keeps_a_page_with_its_words(world: World, tm
     assert holding(world.root, b"prices as floats") == []
 
 
-# -- dreams that nobody ends
+# -- dreams that were killed
 
 _DIES = """
 import os, sys
@@ -309,7 +309,7 @@ def killed(world: World, names: Sequence[str] = ("w0", "w1", "w2")) -> None:
 
 
 def test_a_dream_that_was_killed_is_reported_ended_and_what_it_had_in_hand_is_read_by_the_next(world: World) -> None:
-    """M1 M5: nobody holds its lock; and an undo brings back every byte."""
+    """M1 M5: no process holds its lock; and an undo brings back every byte."""
     killed(world)
     before = looks(str(world.root), *VIEWS)
     [found] = world.audit()["faults"]

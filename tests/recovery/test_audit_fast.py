@@ -1,4 +1,4 @@
-"""The short ways of an audit (looks alone, or one checksum a part) never call well what a reading from zero does not."""
+"""The shortcuts of an audit (how files look, one checksum a part) never accept what a full reading would not."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_audit_by_looks_calls_well_only_what_a_reading_from_zero_calls_well()
 
 
 def test_files_put_beside_a_part_are_noticed_and_unreadable_ones_are_checked(tmp_path: Path) -> None:
-    """R1: of many files at once those that look other are told, and no others."""
+    """R1: of many files exactly those that look different are reported."""
     names = [f"s{n}" for n in range(6)]
     for name in names:
         (tmp_path / name).mkdir()

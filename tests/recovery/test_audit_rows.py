@@ -1,4 +1,4 @@
-"""Sessions that are still in their database: rows that are gone or blanked are told, what the agent itself took away is not."""
+"""Sessions that are still in their database: lost and blanked rows are reported, rows that the agent itself removed are not."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def emptied(home: Path, agent: str) -> None:
 
 
 def zeroed(home: Path, agent: str) -> None:
-    """NULs at the same length: no fingerprint tells."""
+    """NULs of the same length: no fingerprint shows them."""
     table, column = WORDS[agent]
     blank = f"CAST(zeroblob(octet_length({column})) AS TEXT)"
     do(home, agent, f"UPDATE {table} SET {column} = {blank} WHERE instr({column}, 'Answer 1.')")

@@ -1,4 +1,4 @@
-"""Captured transcripts against their files: what happened to one is told as that, before and after an ingest saw it."""
+"""The audit of captured transcripts: each damage is reported as its own class, before and after an ingest saw it."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_clean_audit_opens_no_transcript_and_no_journal(tmp_path: Path, root: 
 
 
 def test_a_bit_that_flipped_without_a_trace_is_found_by_the_deep_audit(tmp_path: Path, root: str) -> None:
-    """W4: the same size, the same time, the same file: only its bytes tell."""
+    """W4: size, time and inode are the same; only the bytes differ."""
     home, file = home_with(tmp_path, LINES)
     ingest(root, home)
     seen = os.stat(file)
@@ -356,7 +356,7 @@ def test_each_session_missing_from_a_database_is_reported(tmp_path: Path, root: 
 def test_a_row_with_a_long_id_hides_no_other_of_its_database_and_stops_no_other_source(
     tmp_path: Path, root: str, size: int
 ) -> None:
-    """An id that no session of ours can have is told at ingest as that one's failure."""
+    """An id that no session can have is reported by ingest as the failure of that session only."""
     home, file = home_with(tmp_path, LINES)
     hermes.write(home)
     db = hermes.Hermes(home / ".hermes/state.db")

@@ -1,4 +1,4 @@
-"""Hermes WebUI's folder: each thing that can be wrong there is told as exactly that, and what was meant is not told at all."""
+"""The audit of Hermes WebUI's folder: each damage is reported as its own class, and intended changes are not reported."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["web"]
 
 
 def audit(root: str, web: Web, host: Any = None) -> list[Fault]:
-    """Both audits of agents' stores, so that nothing is told twice."""
+    """Both audits of agents' stores, so that nothing is reported twice."""
     host = host or RealHost()
     home = str(web.home)
     return [*audit_webui(host, root, home, {}), *audit_sources(host, root, home, {}, False)]
@@ -139,7 +139,7 @@ def _link_to_nowhere(web: Web) -> None:
 def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is_reported(
     web: Web, root: str, act: Callable[[Web], None], seen: bool, rows: bool
 ) -> None:
-    """Whether one had been deleted in the WebUI nobody can tell then, so that none is promised to come back by itself."""
+    """Nothing shows which of them had been deleted in the WebUI, so no automatic repair is promised."""
     web.close()
     if not rows:
         web.database.unlink()
@@ -183,7 +183,7 @@ def _undone(web: Web) -> None:
 
 
 def _undone_elsewhere(web: Web) -> None:
-    """By an agent that marks only the rows: the file that is saved then says nothing of it."""
+    """The agent marks only the rows; the file that is saved afterwards shows no sign of it."""
     assert web.hermes
     web.hermes.db.execute("UPDATE messages SET active=0 WHERE session_id=? AND timestamp>=?", (SID, TEN[-2]["timestamp"]))
     web.save(SID, TEN[:-2])
@@ -427,7 +427,7 @@ def test_a_backup_whose_row_is_gone_may_be_of_a_deleted_session(web: Web, root: 
 
 
 def test_a_pending_prompt_of_a_cleared_session_is_reported_and_left_alone(web: Web, root: str) -> None:
-    """K3: whether it was cleared, too, nothing tells."""
+    """K3: nothing shows whether it was cleared, too."""
     web.save(SID, [], clear_generation="c" * 32, truncation_watermark=0.0, updated_at=T0 + 9000)
     leave_turn_pending(web)
     [found] = audit(root, web)
@@ -435,7 +435,7 @@ def test_a_pending_prompt_of_a_cleared_session_is_reported_and_left_alone(web: W
 
 
 def test_a_pending_prompt_that_its_row_marks_as_undone_is_reported_and_left_alone(web: Web, root: str) -> None:
-    """K3: also where no file tells of the undo, because there is none."""
+    """K3: also without a file that records the undo."""
     web.row("rewound", [sample.said("user", "never answered", T0 + 3600)])
     web.turn("rewound", "t1", "submitted", content="never answered")
     assert [(one.cls, one.repairable) for one in audit(root, web)] == [("webui_no_sidecar", True), ("webui_turn_pending", True)]
@@ -445,7 +445,7 @@ def test_a_pending_prompt_that_its_row_marks_as_undone_is_reported_and_left_alon
 
 
 def test_every_kind_of_damage_is_found_among_a_hundred_good_sessions(tmp_path: Path, root: str) -> None:
-    """B1 B2: all the poisons are told, and none hides another."""
+    """B1 B2: all damage is reported, and none hides another."""
     web = Web(tmp_path / "home")
     for n in range(100):
         web.save(f"good-{n}", talk(2, f"loaf {n}"))

@@ -1,4 +1,4 @@
-"""Delete: tombstone first, then everything; a crash at any step is finished by the next writer."""
+"""Delete: the tombstone is written first, then everything is removed; the next writer finishes what a crash interrupted."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies
 
 @pytest.mark.parametrize("words", ["python:chat-42", "chat-42"])
 def test_repeating_a_delete_removes_no_other_session_with_the_same_prefix(tmp_path: Path, words: str) -> None:
-    """K2: a subagent's session has its parent's id as its beginning, and a deletion can't be taken back."""
+    """K2: a subagent's session id begins with its parent's id, and a deletion can't be undone."""
     with Keep.open(tmp_path / "k") as keep:
         keep.session("chat-42").record("xylophone")
         keep.session("chat-42/agent-1").record("pears")

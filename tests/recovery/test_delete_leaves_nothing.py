@@ -1,4 +1,4 @@
-"""Deleting as an unlucky user would do it: no word stays, and nobody else loses one."""
+"""Deletions under bad conditions: no word of the session stays, and no other session loses one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_hook_call_however_short_is_erased_and_the_deletion_ends(tmp_path: Pat
 @pytest.mark.parametrize("native", ["0b6c8a52-77aa-4f0e-9d3e-000000000001", "s1"])
 @pytest.mark.parametrize("end", [b"", b'\xff"}', b'"}{}'])
 def test_no_word_of_an_unreadable_hook_call_stays_or_comes_back(tmp_path: Path, native: str, end: bytes) -> None:
-    """An agent that is held up while it speaks leaves a call without its end: that lies in the keep's own journal."""
+    """An agent that is interrupted leaves a call without its end, which goes to the keep's own journal."""
     root = tmp_path / "k"
     torn = b'{"session_id":"%b","prompt":"xylophone' % native.encode() + end
     with Keep.open(root) as keep:
@@ -99,7 +99,7 @@ def test_of_a_session_with_a_short_id_nothing_stays_in_what_was_set_aside(tmp_pa
 
 
 def test_what_others_set_aside_stays_though_it_speaks_of_the_deleted_session(tmp_path: Path) -> None:
-    """K7: somebody's id may be an everyday word; what belongs to another session is that session's."""
+    """K7: an id may be an everyday word; files set aside for another session stay."""
     with Keep.open(tmp_path / "k") as keep:
         keep.session("password").record("xylophone")
         keep.session("other").record("the password")

@@ -1,4 +1,4 @@
-"""Deletions, and pages that can't be written just then: not said to be done, finished later, and no user loses a word."""
+"""Deletions whose pages can't be written: they are reported as unfinished and finished later, and no user text is lost."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_deletion_whose_pages_are_written_is_finished_while_another_waits_for_
 
 @pytest.mark.parametrize("says", ["its own intent", "an intent of an older version"])
 def test_a_deletion_that_a_crash_interrupted_is_finished_while_another_waits_for_its_page(tmp_path: Path, says: str) -> None:
-    """R5: whoever writes next knows which pages it may wait for; where nobody noted them it waits for any."""
+    """R5: the next writer knows which pages to wait for; if they were not noted, it waits for any."""
     root = tmp_path / "k"
     mine, _ = two_projects(root)
     mine.write_text(mine.read_text() + BEGIN)
@@ -270,7 +270,7 @@ def test_a_deletion_waits_for_a_page_that_still_has_lines_which_were_to_be_taken
 
 
 def test_a_deletion_that_dies_at_any_step_is_not_finished_while_its_page_has_its_words(tmp_path: Path) -> None:
-    """R5 K2: which pages these are is known before the first word is erased."""
+    """R5 K2: the pages are noted before the first word is erased."""
     template, root = tmp_path / "template" / "k", tmp_path / "k"
     dreamt(template)
     page_of(template).write_text(page_of(template).read_text() + BEGIN)
@@ -298,7 +298,7 @@ def test_a_deletion_that_dies_at_any_step_is_not_finished_while_its_page_has_its
 
 
 def test_a_file_elsewhere_that_cannot_be_written_is_reported_and_the_next_dream_sees_to_it(tmp_path: Path) -> None:
-    """R5 speaks of the keep: somebody's own file is told of, and holds up no deletion."""
+    """R5 is about the keep: a user's own file is reported and delays no deletion."""
     root, file = tmp_path / "k", tmp_path / "CLAUDE.md"
     project = dreamt(root)
     with Keep.open(root) as keep:
@@ -402,7 +402,7 @@ def test_no_word_stays_on_the_page_of_a_name_that_its_project_gave_up(tmp_path: 
 
 
 def test_a_page_of_a_name_that_was_given_up_holds_up_a_deletion_while_its_fence_is_broken(tmp_path: Path) -> None:
-    """R5: what a broken fence keeps us from taking out is told, as on any page."""
+    """R5: lines that a broken fence keeps from being removed are reported, as on any page."""
     root = tmp_path / "k"
     project = dreamt(root)
     page = page_of(root)

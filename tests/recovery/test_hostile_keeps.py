@@ -1,4 +1,4 @@
-"""The edges of audit and repair: things that are no files, an index that talks nonsense, promises, next steps."""
+"""Audit and repair of hostile keeps: pipes and sockets, an index with nonsense in it, what is promised, and advice that works."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _socket(path: Path) -> None:
 def test_a_pipe_or_socket_anywhere_is_reported_blocks_nothing_and_is_left_alone(
     world: World, cli: Callable[..., Ran], make: Callable[[Path], None]
 ) -> None:
-    """B2: an open of a pipe waits for whoever writes into it, for ever; SQLite's, too."""
+    """B2: opening a pipe waits for a writer forever, also in SQLite."""
     world.captured()
     journal = python_session(world.root)
     hermes.write(world.home)
@@ -105,7 +105,7 @@ def test_a_pipe_or_socket_anywhere_is_reported_blocks_nothing_and_is_left_alone(
 
 
 def test_a_link_in_the_spool_is_never_followed_out_of_the_keep(world: World, tmp_path: Path) -> None:
-    """Set aside as a folder, everything in it would have been moved out of somebody's own folder."""
+    """Setting it aside as a folder would have moved everything out of the user's own folder."""
     world.captured()
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_restored_stops_no_other_undo(world: World) -> Non
 
 
 def test_settings_beside_a_transcript_may_be_written_again(tmp_path: Path, root: str) -> None:
-    """Copilot's workspace.yaml was said to be no JSON any more."""
+    """Copilot's workspace.yaml was once reported as invalid JSON."""
     home = tmp_path / "home"
     copilot.write(home)
     [yaml, *_] = sorted(home.rglob("workspace.yaml"))
@@ -328,7 +328,7 @@ def test_a_missing_transcript_is_reported_although_another_is_unreadable(tmp_pat
 
 
 def test_sessions_that_a_snapshot_brought_from_another_machine_are_not_missed_here(world: World, tmp_path: Path) -> None:
-    """Every one of their transcripts was said to have vanished, for ever."""
+    """All their transcripts were once reported as vanished."""
     world.captured()
     file, here = tmp_path / "keep.tar.zst", str(tmp_path / "here")
     with Keep.open(world.root) as keep:
@@ -380,7 +380,7 @@ def test_the_advice_for_a_missing_database_works(agent: Any, tmp_path: Path, roo
 
 
 def test_a_database_of_which_no_journal_knows_is_not_missed(tmp_path: Path, root: str) -> None:
-    """A cache with a flipped bit in a path said that a database had vanished."""
+    """A cache with a flipped bit in a path once led to a report of a vanished database."""
     home = tmp_path / "home"
     hermes.write(home)
     with Keep.open(root) as keep:
@@ -424,7 +424,7 @@ ACCEPTED: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("cls", ACCEPTED)
 def test_an_accepted_fault_is_reported_again_when_the_file_is_another(world: World, cls: str) -> None:
-    """Once accepted, a hook call lost later, or an index damaged later, was never told again."""
+    """After one was accepted, later lost hook calls and index damage were once never reported."""
     world.captured()
     python_session(world.root)
     file = ACCEPTED[cls](Path(world.root))

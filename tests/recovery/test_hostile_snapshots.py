@@ -1,4 +1,4 @@
-"""Snapshots as an unlucky or malicious user would have them."""
+"""Snapshots that are damaged, crafted, merged both ways, or made under bad conditions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_event_recorded_again_after_damage_is_not_recorded_a_third_time(tmp_p
     data = bytearray(path.read_bytes())
     data[data.index(b"turn 2")] ^= 1
     path.write_bytes(data)
-    imported(tmp_path / "b", whole)  # its hole is filled: told again at the end
+    imported(tmp_path / "b", whole)  # its hole is filled: the event is recorded again at the end
     imported(tmp_path / "a", exported(tmp_path / "b", tmp_path / "healed"))
     found = ids(tmp_path / "a", "python:s")
     assert len(found) == len(set(found))
@@ -135,7 +135,7 @@ def test_a_title_given_there_is_not_lost_because_the_session_ended_here_later(tm
 
 
 def test_where_a_session_ran_comes_back_with_the_beginning_that_damage_took(tmp_path: Path) -> None:
-    """R4: an older word about what nobody has said since."""
+    """R4: the older statement counts if there is no newer one."""
     with Keep.open(tmp_path / "a") as keep:
         keep.session("s", cwd="/").record("one")
         keep.end("s")
@@ -247,7 +247,7 @@ def _import(root: str, file: str, gate: Any, out: Any) -> None:
 
 
 def test_two_imports_at_once_add_nothing_twice(tmp_path: Path) -> None:
-    """R4: one waits for the other, or is told that it is busy."""
+    """R4: one waits for the other or is refused as busy."""
     with Keep.open(tmp_path / "a") as keep:
         keep.session("s").record("one")
     copied(tmp_path / "a", tmp_path / "b")
@@ -414,7 +414,7 @@ def test_what_was_set_aside_of_a_deleted_session_does_not_come_back(tmp_path: Pa
 
 
 def test_what_a_killed_import_staged_is_gone_after_the_next_and_after_a_delete(tmp_path: Path) -> None:
-    """K7 W10: no words in a folder that nobody looks into."""
+    """K7 W10: no words stay in a folder that no verb reads."""
     with Keep.open(tmp_path / "a") as keep:
         keep.session("goes").record("xylophone")
         keep.session("stays").record("pears")
@@ -535,7 +535,7 @@ def test_a_full_disk_ends_an_import_and_says_so(tmp_path: Path) -> None:
         assert broken > 10
 
 
-# -- files that nobody of ours wrote
+# -- crafted files
 
 
 def frames(*bodies: tuple[str, Any], journal: str = "python:s", start: int = 0) -> bytes:
@@ -785,7 +785,7 @@ def test_hook_calls_that_are_drained_while_an_export_runs_do_not_end_it(tmp_path
 
 @pytest.mark.parametrize("when", range(1, 9))
 def test_a_session_deleted_while_an_export_runs_does_not_end_it(when: int, tmp_path: Path) -> None:
-    """The rest is there; or it is said that something changed."""
+    """Either the rest is there, or the export reports that something changed."""
     with Keep.open(tmp_path / "k") as keep:
         for name in ("a", "goes", "z"):
             keep.session(name).record(name)
@@ -988,7 +988,7 @@ def test_an_interrupted_command_leaves_no_file(tmp_path: Path) -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_a_header_with_any_bytes_changed_is_read_or_passed_over(data: st.DataObject) -> None:
-    """X1: with right checksums, as somebody would make it on purpose."""
+    """X1: with correct checksums, as an attacker would write it."""
     pieces = [b"size=-1\n", b"GNU.sparse.major=1\n", b"path=../x\n", b"g", b"x", b"L"]
     block = bytearray(tar_header("aside/x", b"abc", path="aside/y", size="3"))
     for _ in range(data.draw(st.integers(1, 6))):

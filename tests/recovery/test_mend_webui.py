@@ -1,4 +1,4 @@
-"""Repairs of agents' stores, through the keep: each fault mended, clean afterwards, undone to the byte; nothing newer is lost."""
+"""Repairs of agents' stores: each fault is repaired, an undo restores each byte, and nothing newer is lost."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _take_back(web: Web, since: float, sid: str = SID) -> None:
 
 @pytest.mark.parametrize(("kept_by", "turns"), [("a backup", 1), ("our journal", 1), ("both", 1), ("a backup", 4), ("both", 4)])
 def test_undone_messages_stay_undone_however_often_the_session_is_repaired(web: Web, root: str, kept_by: str, turns: int) -> None:
-    """K3 T4: twice is once; and when the database is gone, the file itself still tells that it was meant."""
+    """K3 T4: a second repair changes nothing; and without the database the file itself still shows the intent."""
     if kept_by != "a backup":
         read_again(root, web, SID)
     _take_back(web, T0 + (4 - turns) * 60)
@@ -187,7 +187,7 @@ def test_undone_messages_stay_undone_however_often_the_session_is_repaired(web: 
 
 
 def test_of_a_message_sent_twice_only_the_one_that_was_not_undone_comes_back(web: Web, root: str) -> None:
-    """K3: "continue" was kept once and taken back once; in a retry, taken back and sent again."""
+    """K3: "continue" was kept once and undone once; in a retry, it was undone and sent again."""
     on = [said("user", "continue", T0 + 300), said("assistant", "more", T0 + 301)]
     again = [said("user", "continue", T0 + 400), said("assistant", "yet more", T0 + 401)]
     for sid in ("kept", "retried"):
@@ -357,7 +357,7 @@ def test_a_missing_row_gives_no_session(web: Web) -> None:
     assert read_database_session(RealHost(), str(web.database), "nobody") is None
 
 
-# -- somebody else at work
+# -- another process at work
 
 
 class _Late(Ledger):
@@ -385,7 +385,7 @@ def mending(root: str, web: Web, act: Callable[[], None]) -> RepairContext:
     "act", [leave_only_the_backup, tear_file, save_fewer_messages, leave_turn_pending], ids=lambda act: act.__name__
 )
 def test_what_the_webui_writes_during_a_repair_is_never_overwritten(web: Web, root: str, act: Callable[[Web], None]) -> None:
-    """W11: publish is create-or-fail; the loser says `appeared`."""
+    """W11: publishing creates or fails; the loser reports `appeared`."""
     act(web)
     web.close()
     [fault] = audit_webui(RealHost(), root, str(web.home), {})
@@ -437,7 +437,7 @@ ODD_IDS = ["../../../evil", "/tmp/evil", "..", "a/b", "_index", "a.b", "with\nfe
 
 @pytest.mark.parametrize("sid", ODD_IDS, ids=lambda sid: repr(sid)[:12])
 def test_an_id_that_is_not_a_plain_file_name_is_reported_and_not_repaired(web: Web, root: str, tmp_path: Path, sid: str) -> None:
-    """A database is anybody's word: what it calls a session must not lead out of the WebUI's folder."""
+    """A database can't be trusted: a session id from it must not lead out of the WebUI's folder."""
     web.row(sid, talk(2, "salt"))
     web.close()
     before = tree(tmp_path / "home")
@@ -449,7 +449,7 @@ def test_an_id_that_is_not_a_plain_file_name_is_reported_and_not_repaired(web: W
     assert (done["applied"], done["undo_id"]) == ([], None)
     assert tree(tmp_path / "home") == before
     assert not (tmp_path / "evil.json").exists()
-    # Also if somebody tells the repair that it may.
+    # Also if the repair is told that it may.
     [fault] = audit_webui(RealHost(), root, str(web.home), {})
     assert not mend_webui.rebuild_sidecar(mending(root, web, lambda: None), fault).mended
     assert tree(tmp_path / "home") == before
@@ -604,7 +604,7 @@ def test_a_prompt_never_takes_the_place_of_a_session_of_which_more_is_kept(web: 
 
 
 def test_all_damage_at_once_is_repaired_and_good_sessions_stay_unchanged(tmp_path: Path, root: str) -> None:
-    """B2: what can't be mended hinders nothing."""
+    """B2: a fault that can't be repaired stops nothing else."""
     web = Web(tmp_path / "home")
     for n in range(30):
         web.save(f"good-{n}", talk(2, f"loaf {n}"))

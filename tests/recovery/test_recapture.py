@@ -1,6 +1,6 @@
-"""What a journal lost is only promised from a file that is proven to hold it; and what capture remembers is such a proof.
+"""A repair is promised only from a file that is proven to hold what the journal lost. What capture remembers can be the proof.
 
-The losses here leave no trace in the journal itself, or one that does not say what was lost.
+The losses here leave no trace in the journal itself, or a trace that does not show what was lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _without_memory(world: World) -> None:
 
 
 def _stays(world: World, cls: str, reason: str) -> None:
-    """It is told, nothing is promised, and a repair changes nothing of it."""
+    """It is reported, no repair is promised, and a repair changes nothing about it."""
     [told] = [one for one in world.audit()["faults"] if one["class"].startswith("journal_")]
     assert (told["class"], told["repairable"]) == (cls, False) and reason in told["next"], told
     before = world.part().read_bytes() if world.part().exists() else b""
@@ -96,7 +96,8 @@ def test_a_hole_in_lines_proves_nothing_about_a_hole_in_hook_calls(world: World)
 def test_a_repair_that_died_before_recording_success_can_be_run_again(
     world: World, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """Twice is once: what was taken again already tells that the hole was in lines. The last: nothing more was read behind it."""
+    """The lines that were read again show that the hole was in lines, so a second run changes nothing. The last case: nothing was read
+    after it."""
     world.captured(3, 3, 3)
     with Keep.open(world.root) as keep:
         keep.end(world.session)
@@ -140,7 +141,7 @@ def test_new_lines_of_a_transcript_prove_nothing_of_an_end_that_is_gone(
     _without_last(world, len(_kinds(world)) - before)
     world.grow(8, 2)
     if lines_too and lost is _hooked:
-        # The lines come back by what capture remembers; what the hook told does not.
+        # Capture's memory brings the lines back, but not the hook call.
         assert sorted(one["repairable"] for one in world.audit()["faults"]) == [False, True]
         world.repair(apply=True)
     _stays(world, "journal_missing_part", "")

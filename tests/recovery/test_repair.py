@@ -100,7 +100,7 @@ def test_each_fault_of_the_keep_is_found_planned_repaired_and_undone(world: Worl
         assert cls in world.classes()
 
 
-# -- what the mended keep holds
+# -- what the repaired keep holds
 
 
 @pytest.mark.parametrize("name", ["damage", "damage_at_the_end", "gap", "missing_part", "shortened", "cold", "chunks"])
@@ -225,7 +225,7 @@ def _all_calls(world: World) -> list[str]:
 
 @pytest.mark.parametrize("more", ["nothing", "a torn end", "an open mode"])
 def test_a_hook_call_is_given_back_only_if_the_journal_it_went_to_was_taken_back(world: World, more: str) -> None:
-    """T4: else it would be journaled twice. A call that is only an end, of a session nobody saw, went to the keep's own."""
+    """T4: otherwise it would be journaled twice. A call that only ends an unknown session goes to the keep's own journal."""
     spooled(world)
     ghost, other = _spool(world, "ghost", "SessionEnd", 2), _spool(world, "other", n=3)
     [first] = set(Path(world.root, "spool").glob("*.hook")) - {ghost, other}
@@ -319,7 +319,7 @@ def _only_damage(world: World) -> dict[str, Any]:
 
 
 def _untouched(world: World, reason: str) -> None:
-    """Nothing is promised, nothing is changed, and it is said why."""
+    """Nothing is promised or changed, and the reason is given."""
     fault = _only_damage(world)
     journal = world.part().read_bytes() if world.part().exists() else b""
     for how in ({}, {"apply": True}):
@@ -348,7 +348,7 @@ def test_a_hole_is_not_filled_when_the_transcript_shrank_or_is_gone(world: World
 
 
 def test_a_hole_in_what_no_file_holds_is_left_alone(world: World) -> None:
-    """What one's own agent said, and what hooks told, is nowhere else."""
+    """What your own agent or a hook recorded is nowhere else."""
     with Keep.open(world.root) as keep:
         session = keep.session("own")
         for n in range(3):
@@ -488,7 +488,7 @@ def test_a_fault_that_cannot_be_repaired_now_stops_no_other(world: World) -> Non
 
 
 def _acted_on(world: World, faults: list[Fault]) -> list[MendResult]:
-    """What was seen a while ago, mended now."""
+    """A fault that was found a while ago is repaired now."""
     with Keep.open(world.root):
         where = PlanContext(HOST, world.root, str(world.home), {}, ())
         wired = repair.Repair(where, AuditReport, alive=lambda owner: False, rebuild=lambda: None)  # type: ignore[arg-type]
@@ -513,7 +513,7 @@ def test_a_fault_repaired_since_the_audit_is_not_repaired_twice(world: World) ->
 
 
 def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(world: World) -> None:
-    """K4: a newer word stands."""
+    """K4: the newer statement stays."""
     with Keep.open(world.root) as keep:
         keep.session("own", title="before").record("one")
     path = world.part("python:own")
@@ -534,7 +534,7 @@ def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(wor
 
 
 def test_a_repair_takes_away_what_one_that_died_left_half_written(world: World) -> None:
-    """W10, W15: in an agent's folder, too, where nobody else would look for it."""
+    """W10, W15: also in an agent's folder, where nothing else would clean it up."""
     world.captured()
     dead = Ledger(HOST, world.root, Ids(HOST.now, HOST.random).new())
     temp = world.transcript.with_name(f"{world.transcript.name}.{'0' * 16}.tmp")
@@ -591,7 +591,7 @@ def test_a_skipped_fault_is_reported_with_its_reason_and_exit_code_1(world: Worl
 
 
 def test_a_repair_beside_writers_loses_nothing_and_its_undo_takes_nothing_of_theirs(world: World) -> None:
-    """K4, W9: two processes write to a session while it is mended and the repair is taken back."""
+    """K4, W9: two processes write to a session while it is repaired and the repair is undone."""
     damage(world)
     with Keep.open(world.root) as keep:
         keep.session("own").record("first")
@@ -738,7 +738,7 @@ def _dying(world: World, at: int, **how: Any) -> bool:
 
 
 def _whole(world: World) -> None:
-    """All that was ever said is there, each once."""
+    """Every message is there once."""
     assert world.rejoined() == world.transcript.read_bytes()
     texts = world.messages()
     assert sorted(set(texts)) == sorted(f"words {n}" for n in range(12)) and len(texts) == 12

@@ -1,4 +1,4 @@
-"""Repair of what a journal lost: what the agent's file is proven to have is read again; any other loss stays until accepted."""
+"""Repair of losses: what the agent's file is proven to have is read again; any other loss stays a fault until it is accepted."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _first_part_compressed(world: World) -> Path:
 def test_a_compressed_first_part_of_a_captured_session_is_taken_again_from_its_transcript(
     world: World, harm: Callable[[Path], None], indexed: bool
 ) -> None:
-    """Once told as lost for good, though every line of it lay there: how a session began is repeated by each later part."""
+    """This was once reported as lost for good although every line was there: each later part repeats how a session began."""
     world.captured()
     path = _first_part_compressed(world)
     with Keep.open(world.root) as keep:
@@ -133,7 +133,7 @@ def test_a_compressed_first_part_of_a_captured_session_is_taken_again_from_its_t
 
 
 def test_a_lost_beginning_is_taken_again_though_the_transcript_grew_and_the_session_ended_since(world: World) -> None:
-    """It stays ended, and at the same time: that it is opened is not said anew."""
+    """It stays ended, with the same time: its opening is not recorded again."""
     world.captured()
     path = _first_part_compressed(world)
     with Keep.open(world.root) as keep:
@@ -316,7 +316,7 @@ def test_what_the_index_knows_and_the_journal_lost_is_a_fault_until_it_is_accept
 
 @pytest.mark.parametrize("which", ["keep", "own"])
 def test_an_accepted_missing_journal_stays_accepted_when_it_is_written_anew(world: World, which: str) -> None:
-    """Once the frame that said so began the keep's journal anew, and the same loss was told again under another name."""
+    """Once, the frame that recorded this began the keep's journal anew, and the same loss was reported under another id."""
     own(world)
     shutil.rmtree(Path(world.root, KEEP) if which == "keep" else world.folder("python:own"))
     [lost] = world.audit()["faults"]
@@ -389,7 +389,7 @@ def test_rebuilding_the_index_keeps_the_losses_of_other_journals_reported(world:
 
 
 def test_the_end_of_a_journal_that_only_the_index_remembers_is_read_again_from_the_file(world: World) -> None:
-    """W2: a part that somebody removed, behind which nothing is left that could tell of it."""
+    """W2: a part was removed, and nothing after it is left that could show the loss."""
     missing_part(world)
     world.repair(apply=True)
     said = world.messages()
@@ -428,7 +428,7 @@ def test_the_leftover_of_a_page_write_is_reported_and_set_aside(world: World) ->
 
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"[]\n", b"\xff\n", None])
 def test_unreadable_repair_notes_are_reported_until_accepted(world: World, garbage: bytes | None) -> None:
-    """What it did can't be taken back any more: better known before one needs it."""
+    """The repair can't be undone any more, and the user should learn that early."""
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")
     notes = Path(world.root, "aside", "repair-1", "undo.json")

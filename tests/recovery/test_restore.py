@@ -1,4 +1,4 @@
-"""Sessions go back to their agents: byte for byte where they came from there, else converted, never over something else."""
+"""Restore: a session goes back to its own agent byte for byte and to others converted, and never overwrites anything else."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_restored_into_a_fresh_home_they_are_captured_as_the_same_sessions(
 
 
 def _told(keep: Keep) -> dict[str, Any]:
-    """The same, without how many records nobody understood: those are counted wherever they lie."""
+    """The same without the number of records that no reader understood: those are counted in every file."""
     return {
         session: [{**about, "unknown": set(about["unknown"]), "odd": 0}, said] for session, (about, said) in seen(keep).items()
     }
@@ -93,7 +93,7 @@ def _told(keep: Keep) -> dict[str, Any]:
 def test_a_session_that_is_captured_from_a_second_place_too_reads_as_before(
     agent: str, keep: Keep, home: Path, tmp_path: Path
 ) -> None:
-    """Nothing is doubled, and nothing that was said after something was taken back is taken back with it."""
+    """Nothing is doubled, and no message after a rewind is marked as rewound."""
     captured(keep, agent, home)
     before = _told(keep)
     assert before
@@ -175,7 +175,7 @@ def _gutted(lines: list[bytes], at: int) -> bytes:
 def test_a_transcript_that_was_cut_and_came_back_reads_as_before(
     agent: str, left: Callable[[list[bytes], int], bytes], keep: Keep, home: Path
 ) -> None:
-    """Wherever it was cut: nothing is doubled, and nothing is taken back anew."""
+    """Wherever it was cut, nothing is doubled and nothing more is marked as rewound."""
     captured(keep, agent, home)
     before, kept = _told(keep), held(keep)
     assert before
@@ -520,7 +520,7 @@ def test_a_link_is_followed_and_not_replaced(keep: Keep, home: Path, tmp_path: P
 def test_nothing_is_written_through_a_link_that_is_dangling(
     keep: Keep, home: Path, tmp_path: Path, at: str, dry_run: bool
 ) -> None:
-    """It is not where that agent keeps sessions, and nobody knows what it would be."""
+    """It is not where that agent keeps sessions, and its role is unknown."""
     path = claude_file(home, 5)
     list(keep.ingest(home=home))
     if at == "the database":

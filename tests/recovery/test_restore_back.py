@@ -1,4 +1,4 @@
-"""Sessions converted for another agent: read again by our own readers, the same was said, in the same order."""
+"""Sessions converted for another agent: our readers read the same messages in the same order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Told = list[tuple[str, ...]]
 
 
 def told(steps: Iterable[talk.TalkStep]) -> Told:
-    """What was said, without what a format may change: blanks around words, and the words before a summary."""
+    """The messages without what a format may change: blanks around words, and the words before a summary."""
     found: Told = []
     for step in steps:
         if step.kind in (talk.USER, talk.ASSISTANT, talk.SUMMARY):
@@ -186,7 +186,7 @@ def messages(draw: st.DrawFn) -> list[Message]:
         role = draw(st.sampled_from(["user", "assistant", "call", "tool", "reasoning", "summary", "system", "narrator"]))
         tool = draw(calls) if role == "call" else draw(results) if role == "tool" else None
         said = "" if role == "call" else draw(words)
-        said = f"{said} {seq}" if role == "summary" else said  # an equal one would be the same one, told again
+        said = f"{said} {seq}" if role == "summary" else said  # an equal one would count as a repetition
         role = "assistant" if role == "call" else role
         found.append(Message(seq, 0, role, said, draw(times), None, tool, draw(marks)))
     return found

@@ -1,4 +1,4 @@
-"""The edges of `restore`: paths from outside, holes, pipes, old logs, copies, and what is said of all that."""
+"""The edges of `restore`: paths that cannot be trusted, holes, pipes, old logs, copies, and the notes about them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ingested(keep: Keep, source: Source) -> None:
-    """A source with whatever words in it somebody else's snapshot might have."""
+    """A source with any values that a foreign snapshot might have."""
     ids = Ids(HOST.now, HOST.random)
     journals = JournalWriters(HOST, keep.root, ids)
     assert [one.problem for one in Ingest(HOST, keep.root, journals, ids).run([source])] == [None]
@@ -120,7 +120,7 @@ def test_the_root_may_be_a_home() -> None:
 
 @pytest.mark.parametrize("name", ["authorized_keys", ".bashrc", "x.jsonl"])
 def test_nothing_is_ever_written_outside_of_an_agents_places(name: str, keep: Keep, mine: Path, tmp_path: Path) -> None:
-    """X1: a path in a journal is a word from outside."""
+    """X1: a path in a journal can't be trusted."""
     crafted = tmp_path / "dot" / name
     crafted.parent.mkdir()
     crafted.write_text(claude_line(0, NATIVE, "evil"))
@@ -281,7 +281,7 @@ def test_sessions_of_one_title_go_into_a_new_database(tmp_path: Path) -> None:
 
 
 def hurt(keep: Keep, session: str, kind: str, *, last: bool = False) -> None:
-    """One frame of that kind is not what its checksum says."""
+    """One frame of that kind fails its checksum."""
     part = Path(keep.root) / folder_of(session) / "000001.jsonl"
     lines = part.read_bytes().splitlines(keepends=True)
     at = [n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200]][-1 if last else 0]
@@ -320,7 +320,7 @@ def test_a_session_that_lost_its_source_names_is_converted_with_notes_about_the_
 
 
 def test_a_file_that_reads_well_of_a_journal_with_holes_is_not_called_exact(keep: Keep, home: Path, tmp_path: Path) -> None:
-    """Its checksum holds for what was read up to the hole; what came then, nobody knows."""
+    """Its checksum holds up to the hole; what came after is unknown."""
     path = claude_file(home, 5)
     list(keep.ingest(home=home))
     with path.open("a") as file:
@@ -345,7 +345,7 @@ def test_damage_that_leaves_nothing_to_restore_is_named_in_the_error(keep: Keep,
     assert "can no longer be read" in refused.value.next
 
 
-# -- what is said
+# -- notes and commands
 
 
 def test_a_session_without_a_file_is_converted_for_its_own_agent_with_a_note(

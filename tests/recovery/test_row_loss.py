@@ -1,4 +1,4 @@
-"""Rows that are gone from a session: what it costs to judge them."""
+"""The cost of finding rows that a session lost."""
 
 from __future__ import annotations
 

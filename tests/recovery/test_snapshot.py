@@ -1,4 +1,4 @@
-"""A keep as one file: lossless, the same bytes each time, and as good as it can be when it is damaged."""
+"""Snapshots: lossless, the same bytes each time, and as complete as possible if the keep or the file is damaged."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def full(tmp_path: Path) -> Path:
 
 
 def views(root: Path) -> list[Any]:
-    """Everything that the contract's JSON tells, but how long the index has been there."""
+    """Everything in the contract's JSON except how long the index has been there."""
     with Keep.open(root) as keep:
         sessions = keep.sessions()
         answers: list[Any] = [keep.as_json(one) for one in sessions]
@@ -273,7 +273,7 @@ def test_a_name_that_has_no_place_in_a_keep_is_refused(name: str, tmp_path: Path
 
 
 def test_two_keeps_that_went_on_from_one_are_joined_and_lose_nothing(tmp_path: Path) -> None:
-    """K4 R4: event by event; what says how a session is now counts only if it is newer."""
+    """K4 R4: event by event; a session's state counts only if it is newer."""
     with Keep.open(tmp_path / "a") as keep:
         keep.session("s", title="first").record("one")
     copied(tmp_path / "a", tmp_path / "b")
@@ -288,7 +288,7 @@ def test_two_keeps_that_went_on_from_one_are_joined_and_lose_nothing(tmp_path: P
         done = a.import_(tmp_path / "b.zst")
         assert (done["added"], done["merged"], done["bad"]) == (1, 1, [])
         assert sorted(texts(a, "python:s")) == ["one", "two, here", "two, there"]
-        # The last word about its state was said there, the last word about its title here.
+        # Its state was changed last there, its title was changed last here.
         assert (a.summary("python:s").title, a.summary("python:s").state) == ("ours, newer", "ended")
         again = a.import_(tmp_path / "b.zst")
         assert (again["merged"], again["events"]) == (0, 0)
@@ -483,7 +483,7 @@ def test_what_damage_took_from_a_captured_transcript_comes_back_byte_for_byte(tm
         assert [m["text"] for m in keep.show(session)["messages"]] != [m["text"] for m in messages]
         done = keep.import_(tmp_path / "s")
         assert done["bad"] == []
-        # What comes back is told again later than it was said, so it may stand at another place; nothing of it is missing.
+        # What comes back is recorded later than it happened, so its place may differ; nothing is missing.
         assert {m["text"] for m in messages} <= {m["text"] for m in keep.show(session)["messages"]}
         assert keep.import_(tmp_path / "s")["merged"] == 0
     from dreamkeep.capture.sources import source_bytes

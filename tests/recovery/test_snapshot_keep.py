@@ -1,4 +1,4 @@
-"""Snapshots of keeps that remember: what was learned there counts here by our places, our newer words and our deletions."""
+"""Importing what another keep learned: its notes point to places here, newer changes win, and deletions here hold."""
 
 from __future__ import annotations
 
@@ -540,7 +540,7 @@ def test_what_a_deletion_there_left_of_an_event_is_taken_over_once(tmp_path: Pat
 
 
 def test_a_users_word_counts_though_a_deletion_took_its_reason(tmp_path: Path) -> None:
-    """R4: what was said of the note elsewhere before that does not turn it back."""
+    """R4: an earlier change to the note in another keep does not undo it."""
     a, b = tmp_path / "a", tmp_path / "b"
     talk(a, "goes", FONT)
     with Keep.open(a) as keep:

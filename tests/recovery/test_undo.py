@@ -1,4 +1,4 @@
-"""The ledger of a repair and its way back: exact bytes, whatever dies in between, and never over what changed since."""
+"""Undoing repairs: every byte comes back, whatever dies in between, and nothing that changed since is overwritten."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_changed_since_the_repair_is_refused_with_its_reason_and_the_others
 
 
 def test_what_appears_or_changes_meanwhile_is_left_alone_and_nothing_is_undone_for_it(tmp_path: Path) -> None:
-    """W11: publishing is create-or-fail, and the loser says `appeared`."""
+    """W11: publishing creates or fails, and the loser reports `appeared`."""
     root = str(tmp_path)
 
     class Racing(RealHost):
