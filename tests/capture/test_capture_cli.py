@@ -79,7 +79,7 @@ def test_ingest_accepts_names_of_files_and_folders(place: Path, capsys: pytest.C
     assert "No agent sessions found" in capsys.readouterr().out
 
 
-def test_show_reports_open_turns_and_compacted_segments(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_reports_the_live_state_and_the_compactions(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """G6."""
     claude.write(place / "home")
     run(capsys, "ingest", "--home", str(place / "home"))
@@ -172,7 +172,7 @@ def until(what: Any) -> Iterator[None]:
 
 @pytest.mark.parametrize("polling", [False, True])
 def test_a_watcher_captures_a_session_while_it_is_written(polling: bool, place: Path) -> None:
-    """New files, more lines, a new agent; and it ends when told to."""
+    """New files, more lines, a new agent; and it ends on request."""
     home, file = home_with(place, record(1))
     watcher = program("watch", "--home", str(home), "--json", *(["--poll"] if polling else []))
     with Keep.open() as keep:
@@ -212,7 +212,7 @@ def test_a_watcher_drains_the_spool_and_compresses_cold_parts(place: Path) -> No
 
 
 class Adjusted(RealHost):
-    """Nobody waits: sleeping moves the clock, which may be set back."""
+    """Sleeping only moves the clock, which may be set back."""
 
     moved_ns = 0
 
@@ -310,7 +310,7 @@ def test_an_agent_starts_even_when_the_keep_cannot_be_opened(place: Path) -> Non
 
 
 def test_an_ingest_updates_the_index_but_does_not_need_it(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
-    """B5: the next question, or an audit, opens no journal; and what can't be indexed is kept all the same."""
+    """B5: the next question, or an audit, opens no journal. A session that can't be indexed is kept."""
     home, _ = home_with(tmp_path, b"".join(map(record, range(1, 9))))
     assert cli("ingest", "--home", str(home)).code == 0
     audit = cli("audit", "--json", "--home", str(home)).json

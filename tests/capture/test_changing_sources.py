@@ -1,4 +1,4 @@
-"""The edges of capture: sources that shrink, move, come back, race and lie."""
+"""Difficult sources: they shrink, move, come back, change while they are read, or are damaged."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_rewound_message_stays_rewound_when_it_is_repeated(tmp_path: Path) -> 
 
 
 def _talk(chance: random.Random) -> list[tuple[str, list[Any]]]:
-    """One session as its transcript, the tap and the hooks tell it: few words, again and again; prompts taken back."""
+    """One session on the channels transcript, tap and hooks, with few, repeated words and rewound prompts."""
     file: list[Any] = []
     tap: list[Any] = []
     hooks: list[Any] = []
@@ -201,7 +201,7 @@ def test_following_gives_the_same_index_as_a_rebuild_in_any_order_of_channels_an
 def test_an_index_that_stops_after_every_frame_gives_the_same_answers(
     agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line a frame, one frame a batch. And: counts are what is listed, and every message is in exactly one segment."""
+    """One line a frame, one frame a batch. Counts equal what is listed, and every message is in exactly one segment."""
     write_home(agent, tmp_path / "home")
     monkeypatch.setattr(content, "FRAME", 1)
     with Keep.open(tmp_path / "keep") as keep:
@@ -234,7 +234,7 @@ def _place(written: int | str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("lines", [[[]], [["a"]]])
-def test_a_frame_with_invalid_lines_is_reported_and_hides_nothing(lines: list[Any], tmp_path: Path) -> None:
+def test_a_frame_with_invalid_lines_hides_nothing(lines: list[Any], tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     heard.lines(*channels.TRANSCRIPT)
     heard.say(Kind.SOURCE_READ, {"source": "main-1", "role": "main", "gen": 1, "at": 0, "sizes": [2], "lines": lines})
@@ -255,7 +255,7 @@ def test_rereading_the_keeps_own_journal_hides_no_session_from_an_answer(tmp_pat
 
 
 class Meanwhile:
-    """A store, while another process is busy: just before the messages are asked for, it indexes more of them."""
+    """A store that another process writes to: just before the messages are read, it indexes more of them."""
 
     def __init__(self, store: Store, act: Callable[[], object]) -> None:
         self._store = store
@@ -538,7 +538,7 @@ def test_an_ended_session_continues_in_a_rewritten_file(tmp_path: Path) -> None:
 
 
 def test_a_fork_is_recognised_before_its_first_own_record(tmp_path: Path) -> None:
-    """S28: SessionStart's hook makes us look at just that moment."""
+    """S28: the SessionStart hook makes us read at just that moment."""
     shown = _forked(tmp_path, 4)
     assert shown["session"]["lineage"] == [{"kind": "fork", "session": f"claude:{SID}"}]
     assert (shown["session"]["messages"], shown["session"]["turns"]) == (1, 1)
@@ -551,7 +551,7 @@ def test_a_fork_that_is_read_while_it_is_being_copied_counts_nothing_twice(tmp_p
 
 
 def _forked(tmp_path: Path, first: int) -> dict[str, Any]:
-    """A fork that is read when `first` of its four copied records are there, and again when it goes on by itself."""
+    """A fork that is read after `first` of its four copied records, and again after its own records."""
     shared = [record(n) for n in range(1, 5)]
     fork = "f0000000-0000-4000-8000-00000000000f"
     home, _ = home_with(tmp_path, b"".join(shared) + record(5, "the parent goes on"))
@@ -577,7 +577,7 @@ def test_a_vanished_file_of_a_subagent_is_reported(tmp_path: Path) -> None:
 
 
 class DyingContext(CaptureContext):
-    """Dies before an append, as a process would."""
+    """Fails before an append, like a process that dies."""
 
     dies_in = 0
 
@@ -589,7 +589,7 @@ class DyingContext(CaptureContext):
 
 
 def test_no_change_of_an_agents_file_loses_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends, halves of lines, rewrites, truncations, replacements, removals; small limits; and we die in between."""
+    """Appends, half lines, rewrites, truncations, replacements, removals; small limits; and our process dies in between."""
     monkeypatch.setattr(ingesting, "CaptureContext", DyingContext)
     for seed in range(24):
         with monkeypatch.context() as limits:
@@ -722,7 +722,7 @@ def test_a_damaged_compressed_transcript_does_not_stop_the_others(tmp_path: Path
 
 
 class Locked(RealHost):
-    """A folder that may not be looked into any more (a test that runs as root can't make one)."""
+    """A folder that became unreadable (a test that runs as root can't create one)."""
 
     folder = ""
 

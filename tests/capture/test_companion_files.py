@@ -1,4 +1,4 @@
-"""What agents write beside their transcripts: kept byte for byte, found by its words, told once, never a session of its own."""
+"""Files beside transcripts: kept byte for byte, searchable, shown once, never sessions of their own."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_output_that_is_captured_before_its_transcript_gives_the_same_message
 
 @pytest.mark.parametrize("file_first", [True, False])
 def test_a_result_that_a_hook_reported_first_stays_one_message(file_first: bool, tmp_path: Path) -> None:
-    """The hook's and the transcript's result are one by the tool's id, and the transcript says which file that is."""
+    """The tool's id joins the hook's and the transcript's result, and the transcript names the file."""
     home, transcript = home_with(tmp_path, record(1) + call())
     file = result_in(home, "b7k2m9xq1.txt", WORDS.encode())
     if not file_first:
@@ -122,7 +122,7 @@ def test_a_result_that_a_hook_reported_first_stays_one_message(file_first: bool,
 
 
 def test_a_short_result_stays_when_its_file_has_fewer_words(tmp_path: Path) -> None:
-    """Some clients copy every output: the transcript may then say more than the copy."""
+    """Some clients copy every output: then the transcript may have more text than the copy."""
     home, transcript = home_with(tmp_path, b"")
     block = {"type": "tool_result", "tool_use_id": TOOL, "content": "Exit code 1\nno such pear", "is_error": True}
     result = record(3, message={"role": "user", "content": [block]})
@@ -219,7 +219,7 @@ def test_a_vanished_output_is_reported_and_kept(tmp_path: Path) -> None:
 
 
 def test_naming_a_transcript_also_captures_its_outputs(tmp_path: Path) -> None:
-    """As the drainer does, when a hook named it."""
+    """As the drainer does when a hook names a transcript."""
     home, transcript = home_with(tmp_path, record(1) + call())
     result_in(home, f"{TOOL}.txt", WORDS.encode())
     with Keep.open(tmp_path / "keep") as keep:

@@ -1,4 +1,4 @@
-"""Documents that are rewritten whole: cut into pieces and said anew by what changed, and read again piece by piece."""
+"""Documents that agents rewrite whole: they are cut into pieces, stored as deltas, and read piece by piece."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_pieces_of_any_document_join_to_the_document(data: bytes) -> None:
 
 
 def applied(before: list[bytes], ops: list[Op]) -> list[bytes]:
-    """As a journal's frame holds them, and by who reads it."""
+    """In the form of a journal's frame, and read back from it."""
     short, own = packed(ops)
     return list(source_bytes._applied({"ops": short}, own, before))
 
@@ -117,7 +117,7 @@ def test_an_unchanged_document_is_a_single_copy() -> None:
 
 
 def test_a_big_member_that_is_not_a_list_of_messages_is_cut_too() -> None:
-    """What the page keeps beside the messages may be larger than all of them."""
+    """Other members of the document may be larger than all messages."""
     scenes = {f"scene {n}": {"rows": ["x" * 50]} for n in range(200)}
     before = split(_session(3, scenes=scenes))
     after = split(_session(3, scenes=scenes | {"scene 7": {"rows": ["y"]}}))

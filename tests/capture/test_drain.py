@@ -1,4 +1,4 @@
-"""From the spool into the journal: every call exactly once, whatever dies; and one bad call never stops the others."""
+"""The drainer journals every call exactly once, whatever dies, and a bad call never stops the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def payload(session: str | None, **more: object) -> bytes:
 def put(
     host: Host, n: int, said: bytes, event: str = "UserPromptSubmit", agent: str = "claude", root: str = ROOT, when: int = 0
 ) -> str:
-    """As the hook does it: durable when it returns."""
+    """As the hook does: the call is durable when this returns."""
     make_folders(host, f"{root}/spool")
     name = f"{(when or 1_700_000_000_000_000_000) + n:020d}-{100 + n}-{n:016x}~{agent}~{event}.hook"
     handle = host.create(f"{root}/spool/.{name[:-5]}.tmp")
@@ -52,7 +52,7 @@ def put(
 
 
 def run(host: Host, root: str = ROOT, **more: Any) -> Drained:
-    """As a process of its own would: nothing remembered from before."""
+    """As a new process: nothing is remembered."""
     ids = Ids(host.now, host.random)
     journals = JournalWriters(host, root, ids)
     try:
@@ -71,7 +71,7 @@ def kinds(host: Host, session: str, root: str = ROOT) -> list[str]:
 
 
 def journaled(host: Host, sessions: Sequence[str], root: str = ROOT) -> list[str]:
-    """The spool names of all calls, each as often as it stands in a journal."""
+    """The spool names of all journaled calls, each as often as it was journaled."""
     return [
         call["spool"]
         for session in sessions
@@ -122,7 +122,7 @@ def filled(seed: int) -> FragileHost:
 
 
 def cut_everywhere(losses: Sequence[str]) -> Iterator[tuple[FragileHost, list[str]]]:
-    """Two drains of a keep, the power cut before the nth operation of them."""
+    """Two drains of a keep, with a power cut before their nth operation."""
     names: list[str] = []
 
     def twice(host: FragileHost) -> None:
@@ -139,7 +139,7 @@ def cut_everywhere(losses: Sequence[str]) -> Iterator[tuple[FragileHost, list[st
 
 @pytest.mark.parametrize("losses", [("lost", "kept"), ("garbage", "mixed")], ids=["plain", "wild"])
 def test_a_power_cut_at_every_step_of_draining_journals_each_call_exactly_once(losses: tuple[str, ...]) -> None:
-    """W14 T4: before, between and after the append; what is found again is recognised."""
+    """W14 T4: before, between and after the append; a batch that is found again is recognised."""
     for disk, names in cut_everywhere(losses):
         at_hand = [n for n in names if n in _everywhere(disk)]
         run(disk)
@@ -150,7 +150,7 @@ def test_a_power_cut_at_every_step_of_draining_journals_each_call_exactly_once(l
 
 
 def _everywhere(host: FragileHost) -> set[str]:
-    """What was durable in the spool, in a batch or in a journal when the power came back."""
+    """The calls that were durable in the spool, in a batch or in a journal after the power cut."""
     here = set(spool.names(host, ROOT))
     for name in filter(spool.is_batch, tuple(here)):
         here |= set(host.names(f"{ROOT}/spool/{name}"))
@@ -158,7 +158,7 @@ def _everywhere(host: FragileHost) -> set[str]:
 
 
 def test_every_durable_call_is_journaled_after_a_power_cut() -> None:
-    """C4: nothing that a hook acknowledged is lost on its way, not even with a disk that forgets all that was not synced."""
+    """C4: no acknowledged call is lost, not even on a disk that loses everything that was not synced."""
     for n, host in cut_at_every_step(filled, run):
         for loss in LOSSES:
             disk = host.reboot(loss, seed=n)
@@ -248,7 +248,7 @@ drain(host, sys.argv[1], JournalWriters(host, sys.argv[1], ids), ids)
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_kill_9_of_the_drainer_at_any_operation_journals_each_call_exactly_once(tmp_path: Path, step: int) -> None:
-    """D3: its lock goes with it; the next one finishes what it had begun."""
+    """D3: the lock dies with its process, and the next drainer finishes the work."""
     root = str(tmp_path / "keep")
     host = RealHost()
     names: list[str] = []
@@ -282,7 +282,7 @@ def test_two_drainers_at_once_journal_each_call_once(tmp_path: Path) -> None:
 
 
 class Late(RealHost):
-    """Something comes in at the worst moment: after the last look into the spool, while the lock is still held."""
+    """A call comes at the worst moment: after the last look into the spool, while the lock is still held."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -303,7 +303,7 @@ _ASK = "import fcntl, sys\ntry: fcntl.flock(open(sys.argv[1]), fcntl.LOCK_SH | f
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_drainer_also_drains_calls_that_come_while_it_ends(tmp_path: Path) -> None:
-    """C4: the hook sees the lock and starts nobody; the drainer looks again after it let go."""
+    """C4: the hook finds the lock taken and starts no drainer; the drainer looks again after it released the lock."""
     root = str(tmp_path / "keep")
     host = Late(root)
     first = put(RealHost(), 1, payload("early"), root=root)
@@ -326,7 +326,7 @@ def test_a_drainer_that_finds_the_lock_taken_says_so_and_ends(tmp_path: Path) ->
 
 
 def test_draining_an_empty_spool_writes_nothing(tmp_path: Path) -> None:
-    """R6: looking writes nothing."""
+    """R6: reading writes nothing."""
     root = str(tmp_path / "keep")
     assert run(RealHost(), root) == Drained(0, (), ())
     assert not os.path.exists(root)
@@ -383,7 +383,7 @@ def test_a_huge_payload_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_calls_that_name_no_session_are_kept_in_the_keeps_own_journal(said: bytes) -> None:
-    """C1: nothing is dropped for not being understood; B2: nor does it stop the rest."""
+    """C1: calls that are not understood are kept. B2: they don't stop the others."""
     host = FragileHost()
     put(host, 1, said, "Stop")
     put(host, 2, payload("a"))
@@ -488,7 +488,7 @@ def test_the_session_end_that_hermes_sends_after_each_turn_ends_no_session() -> 
 
 
 def test_calls_of_a_deleted_session_are_dropped(keep: Keep) -> None:
-    """K2 R5: nothing brings it back, not even an end that comes late."""
+    """K2 R5: nothing brings the session back, not even a late end."""
     host = RealHost()
     for event in ("UserPromptSubmit", "Stop", "SessionEnd"):
         keep.session("gone", agent="claude", cwd="/")
@@ -518,7 +518,7 @@ def test_calls_are_excluded_by_folder_project_or_transcript() -> None:
 
 
 def test_calls_of_a_failing_session_stay_in_the_spool_and_the_others_are_journaled(tmp_path: Path) -> None:
-    """B2: and no newer call of it overtakes the older ones."""
+    """B2: and no newer call of that session overtakes its older ones."""
     root = str(tmp_path / "keep")
     host = RealHost()
     put(host, 1, payload("bad", n=1), root=root)

@@ -1,4 +1,4 @@
-"""The hook as an agent starts it: keeps what it hears, disturbs nobody, whatever is broken."""
+"""The hook as an agent starts it: it keeps its payload and never disturbs the agent, whatever is broken."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_file_is_synced_before_its_name_and_its_folder_after_it(hooks: HookC
     "words", [[], ["claude"], ["", ""], ["../..", "a/b\n"], ["ü" * 300, "x" * 300], ["claude", "Stop?", "K", "||", ":"]]
 )
 def test_any_arguments_are_accepted_and_none_becomes_a_path(hooks: HookCalls, words: list[str], tmp_path: Path) -> None:
-    """X1; an agent that knows no shell passes `|| :` on."""
+    """X1. An agent that starts hooks without a shell passes `|| :` as arguments."""
     words = [hooks.keep if word == "K" else word for word in words]
     environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep)
     done = subprocess.run([*START, *words], input=b"x", capture_output=True, env=environment, timeout=60)
@@ -219,7 +219,7 @@ def test_the_agent_does_not_notice_a_missing_home_user_or_folder(hooks: HookCall
 
 
 def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: HookCalls, tmp_path: Path) -> None:
-    """Observed: exit code 2 means block, and 2 is what a Python says that can't find its file."""
+    """Observed: exit code 2 means block, and Python exits with 2 if it can't find its file."""
     for python, file in ((sys.executable, str(tmp_path / "no hook.py")), (str(tmp_path / "no python"), HOOK)):
         command = spool.hook_command(python, file, "claude", "Stop", hooks.keep)
         for stdin in ("/dev/null", "/"):  # Python itself gives up when stdin is a folder
@@ -227,7 +227,7 @@ def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: HookCalls, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_hook_that_gets_sigterm_still_keeps_its_payload(hooks: HookCalls, number: signal.Signals) -> None:
+def test_a_hook_that_gets_a_signal_still_keeps_its_payload(hooks: HookCalls, number: signal.Signals) -> None:
     """Observed: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
@@ -256,7 +256,7 @@ def test_a_hook_does_not_wait_long_for_an_agent_that_never_closes_stdin(hooks: H
 
 
 def test_the_trace_never_follows_a_link_blocks_on_a_pipe_or_grows_without_end(hooks: HookCalls, tmp_path: Path) -> None:
-    """X1: in a temp folder others may have put anything under that name."""
+    """X1: in a temp folder, others may have created anything with that name."""
     trace = hooks.temp / f"dreamkeep-hook-{os.getuid()}.problems"
     other = tmp_path / "other"
     other.write_text("mine\n")
@@ -282,7 +282,7 @@ def test_the_trace_never_follows_a_link_blocks_on_a_pipe_or_grows_without_end(ho
 
 @pytest.mark.parametrize("how", ["1", "yes", "file"])
 def test_with_the_kill_switch_a_hook_only_reads_its_stdin(hooks: HookCalls, how: str) -> None:
-    """D27: and so do children of ours, which have it set."""
+    """D27: so do our own children, for which the switch is set."""
     environment = hooks.environment() if how == "file" else hooks.environment(DREAMKEEP_OFF=how)
     os.mkdir(hooks.keep)
     if how == "file":
@@ -428,7 +428,7 @@ def main():
 
 @pytest.fixture
 def fake(tmp_path: Path) -> list[str]:
-    """A hook that belongs to another dreamkeep, whose drainer only tells how it was started."""
+    """A hook of another dreamkeep, whose drainer only reports how it was started."""
     package = tmp_path / "other place" / "dreamkeep"
     for folder in ("capture", "surfaces/cli"):
         (package / folder).mkdir(parents=True)
@@ -529,7 +529,7 @@ def test_hooks_alone_capture_a_session_without_any_command(hooks: HookCalls) -> 
 
 
 def test_an_unknown_hook_call_is_kept_and_doctor_shows_it(hooks: HookCalls) -> None:
-    """C4: it disturbs no agent; but whoever looks is told. No words at all are no such thing."""
+    """C4: it does not disturb the agent, but `doctor` reports it. An empty payload is not reported."""
     for said in (b"", b"{}"):
         hooks.call(event="SessionEnd", said=said)
     with Keep.open(hooks.keep) as keep:
@@ -551,7 +551,7 @@ def _loaded(hook: list[str]) -> set[str]:
 
 
 def test_a_hook_loads_no_module_that_an_empty_python_does_not(hooks: HookCalls) -> None:
-    """Each would be a file to find, read and run, at every call."""
+    """Each module would be a file to find, read and run at every call."""
     nothing = _loaded([sys.executable, "-I", "-S", "-c", "pass"])
     assert _loaded([*START, "claude", "UserPromptSubmit", hooks.keep]) == nothing
     assert _loaded([*START, "claude", "SessionStart", hooks.keep]) == nothing

@@ -1,4 +1,4 @@
-"""The edges of hooks, the drainer, the tap, init and MCP, with real processes and real files."""
+"""Difficult cases of hooks, the drainer, the tap, init and MCP, with real processes and real files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_hook_verb_exits_0_whatever_its_words_are(root: Path, words: tuple[s
 
 
 def test_an_agent_that_stalls_in_the_middle_of_its_payload_can_write_all_of_it(root: Path) -> None:
-    """Ctrl-Z, a laptop that sleeps, a garbage collection: the agent would get a broken pipe, and we half a payload."""
+    """Ctrl-Z, sleep or a garbage collection: otherwise the agent would get a broken pipe, and we would get half a payload."""
     words = [sys.executable, "-I", "-S", HOOK, "claude", "PostToolUse", str(root)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0) as calling:
         assert calling.stdin is not None
@@ -143,7 +143,7 @@ def test_a_child_that_keeps_writing_does_not_keep_the_tap_running_after_the_agen
 
 
 def test_a_signal_to_the_whole_group_reaches_the_agent_once(root: Path) -> None:
-    """Clients end an agent by its process group; for many agents a second SIGTERM means: at once, without saving."""
+    """Clients end an agent by its process group. At a second SIGTERM, many agents end at once, without saving."""
     counting = (
         "import signal, time; n = []; signal.signal(signal.SIGTERM, lambda *a: n.append(1)); print('up', flush=True);"
         " end = time.monotonic() + 1.5\nwhile time.monotonic() < end: time.sleep(0.05)\nprint(len(n), flush=True)"
@@ -171,7 +171,7 @@ def test_killing_the_tap_ends_the_agent_as_killing_the_agent_would(root: Path) -
 
 
 def running(process: int) -> bool:
-    """A dead one that nobody has buried yet does not count."""
+    """A zombie does not count."""
     found = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, check=False)
     return found.stdout.strip()[:1] not in (b"", b"Z")
 
@@ -180,7 +180,7 @@ _REFUSES = "import sys, json\nfor l in sys.stdin: print(json.dumps({'jsonrpc':'2
 
 
 def test_a_session_that_the_agent_does_not_have_gets_no_journal(root: Path) -> None:
-    """Clients try to load what they remember; what the agent answers with an error never was there."""
+    """Clients try to load sessions that they remember. If the agent answers with an error, there is no such session."""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "session/load", "params": {"sessionId": "gone", "cwd": "/w", "mcpServers": []}}
     done = dreamkeep(root, "tap", "--", sys.executable, "-c", _REFUSES, said=json.dumps(asked).encode() + b"\n")
     assert done.returncode == 0
@@ -252,7 +252,7 @@ def mcp(root: Path, *lines: bytes, **more: str) -> list[Any]:
 
 
 def test_a_batch_is_answered(root: Path) -> None:
-    """2025-03-26, which the server says it speaks: receiving batches is a must there."""
+    """The server says that it speaks version 2025-03-26, which requires it to accept batches."""
     hello = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}'
     batch = b'[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"}]'
     assert mcp(root, hello + b"\n" + batch)[1:] == [[{"jsonrpc": "2.0", "id": "a", "result": {}}]]

@@ -1,4 +1,4 @@
-"""Ingest: what an agent does to its files, and what we make of it. Nothing is lost, nothing comes twice."""
+"""Ingest of files that agents change: nothing is lost, and nothing comes twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_only_what_is_new_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_transcript_cut_at_every_byte_and_then_finished_gives_each_record_once(step: int, tmp_path: Path) -> None:
-    """Captured while it is being written: half a line, and later the other half."""
+    """The file is captured while it is written: half a line, and later the other half."""
     home = tmp_path / "home"
     wholes = {}
     for size in range(1, len(record(1) + record(2)) + 19, step):
@@ -115,7 +115,7 @@ def test_a_transcript_that_is_read_byte_by_byte_is_the_same_as_in_one_go(tmp_pat
     ],
 )
 def test_every_change_of_an_agents_file_is_noticed_and_loses_nothing(what: str, change: Any, tmp_path: Path) -> None:
-    """W2 K4: everything that was said stays, what is new comes, the file comes back byte for byte as it is and was."""
+    """W2 K4: all messages stay, new ones are added, and both versions of the file can be restored byte for byte."""
     old = b"".join(map(record, range(1, 9)))
     home, file = home_with(tmp_path, old)
     with Keep.open(tmp_path / "keep") as keep:
@@ -205,7 +205,7 @@ def test_a_bad_source_is_reported_and_the_others_are_ingested(tmp_path: Path) ->
 
 
 def test_damage_by_a_power_cut_in_a_transcript_is_skipped_and_reported(tmp_path: Path) -> None:
-    """T11: NULs in the middle, a torn record with its full retry behind it, a line that is none."""
+    """T11: NULs in the middle, a torn record with its complete retry behind it, an invalid line."""
     torn = record(4)
     data = record(1) + b"\0" * 300 + record(2) + record(3) + torn[:60] + torn + b"not json\n" + record(5)
     home, _ = home_with(tmp_path, data)
@@ -235,7 +235,7 @@ def test_a_deleted_session_stays_deleted_until_it_is_undeleted(tmp_path: Path) -
 
 @pytest.mark.parametrize("pattern", ["/home/dev", "*/shop", "/home/dev/shop", "*.claude*"])
 def test_excluded_sessions_are_not_captured(pattern: str, tmp_path: Path) -> None:
-    """C8: by the folder it runs in, or by where its file lies."""
+    """C8: by the session's folder, or by the path of its file."""
     home, _ = home_with(tmp_path, record(1))
     env = {"DREAMKEEP_CAPTURE_EXCLUDE": pattern, "HOME": str(home)}
     with Keep.open(tmp_path / "keep", environment=env) as keep:
@@ -246,7 +246,7 @@ def test_excluded_sessions_are_not_captured(pattern: str, tmp_path: Path) -> Non
 
 
 def test_a_fork_of_a_compacted_session_counts_what_the_compaction_left_once(tmp_path: Path) -> None:
-    """As Claude Code 2.1.197 does it: from the boundary on, and what was kept behind it, with the same uuids."""
+    """As Claude Code 2.1.197 does: it copies the boundary and everything behind it, with the same uuids."""
     kept = record(2, "kept by the compaction")
     about = {
         "parentUuid": None,
@@ -395,7 +395,7 @@ def test_applying_the_operations_to_the_old_lines_gives_the_new_lines() -> None:
 
 
 def test_a_cold_journal_is_small_and_exact_and_can_grow_again(tmp_path: Path) -> None:
-    """J7: the last part, too, when nobody has written to it for long; a writer that had it open notices."""
+    """J7: the last part, too, if it was not written to for long. A writer that has it open notices."""
     home, file = home_with(tmp_path, b"".join(record(n, "the same words again " * 20) for n in range(1, 200)))
     with Keep.open(tmp_path / "keep") as keep, Keep.open(tmp_path / "keep") as other:
         ingest(keep, home)

@@ -1,4 +1,4 @@
-"""`init` and `init --uninstall`: ours goes into the agents' settings and out again, and nobody else's byte is touched."""
+"""`init` and `init --uninstall` add our entries to agents' settings and remove them, and change no other byte."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ COMMENTED: dict[str, str] = {
 @pytest.mark.parametrize("agent", list(SETTINGS))
 @pytest.mark.parametrize("shape", [*SHAPES, *COMMENTED])
 def test_uninstall_restores_every_byte(home: Home, agent: str, shape: str) -> None:
-    """W2: and installing twice is installing once."""
+    """W2: and installing twice changes nothing more."""
     text = {**SHAPES, **COMMENTED}[shape]
     if agent == "codex" and shape in COMMENTED:
         pytest.skip("Codex itself reads strict JSON only")
@@ -262,7 +262,7 @@ def test_uninstall_restores_every_byte(home: Home, agent: str, shape: str) -> No
     [s for s in (*SHAPES, *COMMENTED) if s not in ("empty file", "blank", "empty object, spread", "odd spaces", "comments")],
 )
 def test_uninstall_without_its_history_restores_every_byte_but_empty_containers(home: Home, shape: str) -> None:
-    """The keep is gone: what an edit added is found again in the text itself."""
+    """The keep is gone: our entries are recognised in the text itself."""
     text = {**SHAPES, **COMMENTED}[shape]
     if text is not None:
         home.write(".gemini/settings.json", text)
@@ -396,7 +396,7 @@ def test_empty_hooks_in_yaml_are_filled_and_emptied_again(home: Home, text: str)
 
 @pytest.mark.parametrize("wide", [80, 10_000])
 def test_our_entries_are_found_in_a_yaml_file_that_its_agent_has_rewritten(home: Home, wide: int) -> None:
-    """Hermes loads and dumps its settings: comments are gone, lists are less indented, long lines are folded."""
+    """Hermes loads and dumps its settings: that removes comments, indents lists less, and folds long lines."""
     home.init("hermes")
     path = home.folder / ".hermes/config.yaml"
     command = f"{PYTHON} -I -S {HOOK} hermes"
@@ -450,7 +450,7 @@ def test_our_entries_are_found_in_a_yaml_file_that_its_agent_has_rewritten(home:
     ],
 )
 def test_a_file_that_cannot_be_parsed_is_refused_and_unchanged(home: Home, agent: str, name: str, text: str | bytes) -> None:
-    """D31: and the other agents are set up all the same."""
+    """D31: and the other agents are set up."""
     path = home.write(name, text)
     seen = path.stat()
     home.write(".gemini/x", "")
@@ -503,7 +503,7 @@ hook_tables = st.dictionaries(st.sampled_from(["Stop", "SessionStart", "AfterToo
 def test_in_any_settings_only_our_entries_are_added_and_removed(
     value: dict[str, Any], hooks: Any, late: list[Any], chance: random.Random
 ) -> None:
-    """And a hook that somebody adds in between, before ours or behind, is there afterwards as he wrote it."""
+    """A hook that somebody adds meanwhile, before or behind ours, stays as it was written."""
     program = Program(PYTHON, HOOK, "/k")
     handlers = {event: handler("gemini", event, program, 10000) for event in setup_of("gemini").EVENTS}
     syntax = Syntax(comments=True)
@@ -586,7 +586,7 @@ def test_toml_tables_that_were_added_behind_ours_stay_in_place(home: Home) -> No
 
 
 def test_entries_of_an_older_install_are_updated_in_place_and_never_doubled(home: Home) -> None:
-    """Its hooks of a kind that is not wanted any more go, its doubles go, and what the user put beside them stays."""
+    """Hooks for events that we no longer want and doubled hooks are removed; the user's entries beside them stay."""
     old = "/old/lib/dreamkeep/capture/hook.py"
     mine = {"type": "command", "command": f"/old/python {old} claude Stop", "timeout": 1, "statusMessage": "…"}
     gone = {"type": "command", "command": f"/old/python {old} claude PreToolUse"}
@@ -616,7 +616,7 @@ def test_another_keep_or_python_is_an_update_and_uninstall_is_still_exact(home: 
 
 
 def test_a_linked_file_is_written_at_its_real_path_with_its_mode(home: Home) -> None:
-    """Dotfiles are often links into a repository; a link that becomes a file is a change nobody asked for."""
+    """Dotfiles are often links into a repository; such a link must not become a file."""
     real = home.write("dotfiles/claude.json", '{\r\n  "a": 1\r\n}')
     real.chmod(0o644)
     link = home.folder / ".claude" / "settings.json"
@@ -782,7 +782,7 @@ def rebooted(host: FragileHost, loss: str, seed: int) -> FragileHost:
 
 @pytest.mark.parametrize("agents", SETS, ids=len)
 def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(agents: Sequence[str]) -> None:
-    """W12 W15 W16: and afterwards installing and uninstalling work, to the last byte."""
+    """W12 W15 W16: and afterwards installing and uninstalling work exactly."""
     whole = prepared(FragileHost())
     run(whole, agents)
     new = shown(whole)
@@ -812,7 +812,7 @@ def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(agents: Sequ
 
 @pytest.mark.parametrize("agents", SETS, ids=len)
 def test_uninstall_still_restores_the_original_after_a_power_cut_during_an_update(agents: Sequence[str]) -> None:
-    """W15: the memory of what was before us survives the writing of what comes next."""
+    """W15: the history of the original survives the write of the next version."""
     for n in count(1):
         host = prepared(FragileHost(seed=n))
         run(host, agents)
@@ -833,7 +833,7 @@ def test_uninstall_still_restores_the_original_after_a_power_cut_during_an_updat
 @pytest.mark.parametrize("agents", SETS, ids=len)
 @pytest.mark.parametrize("how", ["fail", "tear", "bad_sync"])
 def test_a_failing_operation_affects_one_file_and_leaves_nothing_half_done(how: str, agents: Sequence[str]) -> None:
-    """W15 W8: what failed is said, the others are installed, and trying again finishes the work."""
+    """W15 W8: the failure is reported, the other files are installed, and another try finishes the work."""
     failed = 0
     for n in count(1):
         host = prepared(FragileHost(seed=n))
@@ -957,7 +957,7 @@ def _drained(keep: str) -> int:
 
 
 def _quiet(keep: str) -> None:
-    """The drainers that the hooks started end before their folder goes."""
+    """Waits until the drainers that the hooks started have ended, before their folder is removed."""
     host = RealHost()
     path = f"{keep}/state/drain.lock"
     for _ in range(200):
@@ -972,7 +972,7 @@ def _quiet(keep: str) -> None:
 
 
 def test_a_hook_whose_file_is_gone_does_not_stop_the_agent(home: Home) -> None:
-    """A Python that does not find its file exits with 2, which tells an agent to stop."""
+    """A Python that does not find its file exits with 2, which makes an agent stop."""
     home.init("claude", python=sys.executable, hook="/not/there/dreamkeep/capture/hook.py")
     command = home.json(".claude/settings.json")["hooks"]["Stop"][0]["hooks"][0]["command"]
     done = subprocess.run(["/bin/sh", "-c", command], input=b"{}", capture_output=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Edits of JSON text: whatever the file looks like, an edit changes what it is meant to, and its undoing gives the same bytes."""
+"""Edits of JSON text: in any file, an edit changes only its member, and undoing it restores every byte."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_strict_json_allows_no_comments_and_no_trailing_comma(text: str) -> None
         jsonedit.parse(text)
 
 
-def test_a_key_that_exists_twice_is_refused() -> None:
+def test_only_an_edit_of_a_key_that_exists_twice_is_refused() -> None:
     text = '{"hooks": {}, "x": {"y": 1, "y": 2}, "hooks": {}}'
     with pytest.raises(UnreadableFile, match="`hooks` occurs 2 times"):
         jsonedit.append(text, ("hooks", "Stop"), 1)
@@ -123,7 +123,7 @@ def test_a_state_file_of_many_megabytes_is_edited_quickly() -> None:
 
 
 def test_a_line_comment_does_not_swallow_the_text_behind_a_removed_member() -> None:
-    """Else the result can be read and lacks a member."""
+    """Otherwise the result is valid JSON that lacks a member."""
     text = '{"a":1,// a comment\n"ours":{},"theirs":null,// another\n}'
     left = jsonedit.remove(text, ("ours",), JSONC)
     assert jsonedit.value_of(left, jsonedit.parse(left, JSONC)) == {"a": 1, "theirs": None}

@@ -25,7 +25,7 @@ META = b'{"timestamp":"2026-10-03T11:00:00Z","type":"session_meta","payload":{"i
 
 
 class Machine(RealHost):
-    """With a clock and a disk that are as they are told."""
+    """A host whose clock and disk space are set by the test."""
 
     def __init__(self, free: int = 100 * GIB) -> None:
         self.free = free
@@ -52,7 +52,7 @@ def codex_home(tmp_path: Path, data: bytes) -> tuple[Path, Path]:
 
 
 def bomb(size: int) -> bytes:
-    """A session and then the same line again and again: it compresses a thousandfold."""
+    """A session, then the same line many times, which compresses a thousandfold."""
     line = b'{"timestamp":"2026-10-03T11:00:01Z","type":"event_msg","payload":{"type":"user_message","message":"%b"}}\n' % (
         b"a" * 900
     )
@@ -65,7 +65,7 @@ def taken(keep: Keep, home: Path) -> list[Any]:
 
 @pytest.fixture
 def low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a bomb of a few megabytes is one."""
+    """Lowers the floor, so that a few megabytes already count as a bomb."""
     monkeypatch.setattr(quota, "_UNPACKED_ANYWAY", MIB)
 
 

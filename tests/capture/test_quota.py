@@ -1,4 +1,4 @@
-"""A keep that is larger than it may be: nothing is dropped, transcripts wait where they are, what can't be got back is kept."""
+"""A keep above its quota: nothing is dropped, transcripts wait in place, and data that has no other copy is still kept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def full(tmp_path: Path, root: Path) -> Path:
 
 
 def forget_index(root: Path) -> None:
-    """How large an index is depends on its pages: these tests count what is journaled."""
+    """The size of an index depends on its pages; these tests count only journals."""
     for path in root.glob("index.sqlite*"):
         path.unlink()
 
@@ -71,7 +71,7 @@ def test_all_of_a_keep_is_measured_and_a_circular_link_ends(root: Path) -> None:
 
 
 class Measured(RealHost):
-    """A clock that goes as it is told, and a count of walks."""
+    """A clock that the test sets, and a count of walks."""
 
     def __init__(self, root: Path) -> None:
         self.ns = 10**18
@@ -192,7 +192,7 @@ def test_a_long_transcript_is_read_until_the_keep_is_full_and_continued_later(
 
 
 def test_a_fork_does_not_pause_within_its_copied_records(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a pause nobody would know any more that it is a copy."""
+    """After a pause, the rest could not be recognised as a copy."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     fork = "0a000000-0000-4000-8000-00000000000f"
     own = record(30, "its own way", timestamp="2026-11-02T10:00:00.000Z", uuid="f1", sessionId=fork)
@@ -214,7 +214,7 @@ def test_a_fork_does_not_pause_within_its_copied_records(full: Path, root: Path,
 
 
 def test_a_rewritten_file_is_read_whole_or_not_at_all(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a pause nobody would know any more which lines are old."""
+    """After a pause, old lines could not be told from new ones."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     new = random_records(20, 20_000, seed=3)
     home, file = home_with(full.parent, new + random_records(20, 20_000))
@@ -223,8 +223,10 @@ def test_a_rewritten_file_is_read_whole_or_not_at_all(full: Path, root: Path, mo
         assert captured_bytes(keep) == file.read_bytes()
 
 
-def test_a_paused_source_is_not_taken_for_completely_read(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit relies on it: a bad line before the pause would be overlooked."""
+def test_a_bad_line_before_a_pause_is_remembered_when_reading_continues(
+    full: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit relies on it: otherwise it would overlook the bad line."""
     monkeypatch.setattr(copying, "_APPEND", 10_000)
     home, file = home_with(full.parent, random_records(20, 20_000) + b"no record\n" + random_records(20, 20_000, seed=2))
     with limited(root, 0.45) as keep:
@@ -255,7 +257,7 @@ def test_failing_compression_is_reported_and_stops_nothing_else(full: Path, root
     assert "the disk refused" in quota.problem()
 
 
-def test_excluded_sources_are_not_reported_as_waiting(full: Path, root: Path) -> None:
+def test_deleted_and_excluded_sources_are_not_reported_as_waiting(full: Path, root: Path) -> None:
     home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     with Keep.open(root) as keep:
         ingest(keep, full)
@@ -283,7 +285,7 @@ def test_rows_of_a_database_wait_and_are_captured_exactly_later(full: Path, root
 
 
 def test_hooks_tap_and_python_are_still_recorded_in_a_full_keep(full: Path, root: Path) -> None:
-    """They can't be got back."""
+    """These calls and frames have no other copy."""
     home_with(full.parent, random_records(2, 100, OTHER), OTHER)
     transcript = full / ".claude/projects/-home-dev-shop" / f"{OTHER}.jsonl"
     payload = {"session_id": OTHER, "cwd": "/w", "prompt": "to a hook", "transcript_path": str(transcript)}
@@ -330,7 +332,7 @@ def test_status_doctor_and_ingest_report_a_full_keep(full: Path, root: Path, cap
 
 
 class Hurried(CountingHost):
-    """Nobody waits: sleeping moves the clock."""
+    """Sleeping only moves the clock."""
 
     def __init__(self) -> None:
         super().__init__()

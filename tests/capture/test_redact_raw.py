@@ -1,4 +1,4 @@
-"""`capture.redact_raw`: secrets are masked in the raw journal, too; all that rests on its bytes still holds."""
+"""`capture.redact_raw`: secrets are masked in the raw journal, too, and everything that relies on its bytes still works."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_name_with_the_form_of_a_secret_is_masked() -> None:
 
 
 def test_text_that_only_looks_like_a_mask_hides_nothing() -> None:
-    """Stars are everybody's."""
+    """Stars also occur in ordinary text."""
     assert not matches_masked(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
     kept = mask_line(b'{"t":"* done","key":"%b"}' % FORM.encode())
     assert not matches_masked(kept, b'{"t":"- done","key":"%b"}' % FORM.encode())
@@ -198,7 +198,7 @@ def test_any_bytes_keep_their_length(before: bytes, after: bytes) -> None:
 
 
 def _inject(home: Path) -> int:
-    """The words at the beginning of a text of every transcript below."""
+    """The text with which every transcript below begins."""
     count = 0
     for path in sorted(home.rglob("*")):
         if path.is_file() and path.suffix in (".json", ".jsonl"):
@@ -472,8 +472,8 @@ def test_masking_that_is_switched_on_later_masks_later_lines(tmp_path: Path) -> 
         assert faults(keep, home) == ["source_shrank"]
 
 
-def test_deleting_and_ingesting_without_masking_captures_the_original(tmp_path: Path, root: str) -> None:
-    """How to mask what was captured before it was asked for."""
+def test_deleting_undeleting_and_ingesting_masks_what_was_captured_before(tmp_path: Path, root: str) -> None:
+    """How to mask sessions that were captured before masking was switched on."""
     home, _ = home_with(tmp_path, lines_with("one", "two", SAYS))
     Path(root, "keep.toml").unlink()
     with Keep.open(root) as keep:
@@ -522,7 +522,7 @@ def test_a_payload_that_is_not_text_is_masked_too(root: str) -> None:
 
 
 def test_an_event_that_comes_from_another_keep_is_masked_in_place() -> None:
-    """A snapshot that is merged hands its events over as they are."""
+    """Merging a snapshot passes its events on as they are."""
     raw = json.dumps({"turn": "t", "prompt": SAYS}).encode()
     masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", RawChunk(raw))).body
     assert isinstance(masked, RawChunk) and len(masked.raw) == len(raw)
@@ -530,7 +530,7 @@ def test_an_event_that_comes_from_another_keep_is_masked_in_place() -> None:
 
 
 def test_words_that_changed_around_stars_are_journaled(tmp_path: Path, root: str) -> None:
-    """No secret is anywhere, and stars are no masks."""
+    """There is no secret, and stars are not masks."""
     home, file = home_with(tmp_path, lines_with("what is 2*3?", "* done"))
     with Keep.open(root) as keep:
         ingest(keep, home)

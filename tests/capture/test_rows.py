@@ -1,4 +1,4 @@
-"""Other programs' SQLite files: read through SQLite only, exactly, and left as they were (B6, B7, B8)."""
+"""Other programs' SQLite files are read only through SQLite, exactly, and stay unchanged (B6, B7, B8)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def writing(path: Path, mode: str = "WAL") -> Iterator[Writer]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """At rest: a WAL database whose agent has left properly."""
+    """A WAL database at rest: its agent has closed it."""
     found = tmp_path / "agent" / "state.db"
     h = Hermes(found)
     h.session("s")
@@ -108,7 +108,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("agent", [hermes, opencode, goose], ids=lambda one: str(one.__name__))
 def test_a_database_at_rest_is_left_as_it_was(tmp_path: Path, agent: Any) -> None:
-    """B8: no -wal, no -shm, no new time, not one byte."""
+    """B8: no -wal, no -shm, no new time, no changed byte."""
     agent.write(tmp_path)
     name = agent.__name__.rpartition(".")[2]
     [path] = tmp_path.rglob("*.db")
@@ -134,7 +134,7 @@ def test_what_a_killed_agent_left_in_its_wal_is_read_and_left_there(path: Path, 
 
 
 def test_a_live_agent_is_read_and_keeps_its_locks(path: Path) -> None:
-    """B8: what it has committed is seen, what not is not; nobody else can write meanwhile; it commits undisturbed."""
+    """B8: only committed rows are read; no other process can write meanwhile; the agent commits undisturbed."""
     with writing(path) as writer, writing(path) as other:
         writer.insert("two")
         assert writer.do("BEGIN IMMEDIATE") == "done"
@@ -164,7 +164,7 @@ def test_an_agent_with_a_rollback_journal_keeps_its_locks_too(path: Path) -> Non
 
 
 def test_a_hot_journal_is_an_error_and_left_to_its_agent(path: Path) -> None:
-    """B7, B8: half a transaction lies in the file; only its agent may roll it back."""
+    """B7, B8: the file has half a transaction, which only its agent may roll back."""
     with writing(path, "DELETE") as writer:
         writer.do("CREATE TABLE big(a)")
         writer.do("BEGIN IMMEDIATE")
@@ -195,7 +195,7 @@ def test_a_reader_never_stops_an_agent_that_keeps_writing(path: Path) -> None:
 
 
 def test_a_database_that_an_agent_opens_while_we_read_is_read_again(path: Path) -> None:
-    """B8: immutable is believed only if nothing moved."""
+    """B8: an immutable read counts only if the file did not change."""
     started: list[Writer] = []
 
     class Meanwhile(RealHost):
@@ -218,7 +218,7 @@ def test_a_database_that_an_agent_opens_while_we_read_is_read_again(path: Path) 
 
 
 class Restless(RealHost):
-    """A file that is touched all the time."""
+    """A file whose time changes all the time."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -252,7 +252,7 @@ def test_an_agent_that_holds_everything_locked_is_busy(path: Path) -> None:
 
 
 def test_an_error_is_never_an_empty_answer(tmp_path: Path, path: Path) -> None:
-    """B7: not there, not a database, another program's, damaged, a session that is gone."""
+    """B7: missing, not a database, another program's, damaged, or without the session."""
     with pytest.raises(NotFound, match="is missing"):
         rows.sessions(HOST, "hermes", str(tmp_path / "gone.db"))
     (tmp_path / "text.db").write_text("not a database " * 1000)
@@ -276,7 +276,7 @@ def test_an_error_is_never_an_empty_answer(tmp_path: Path, path: Path) -> None:
 
 
 def test_every_value_is_kept_exactly(tmp_path: Path) -> None:
-    """Row-exact: whatever SQLite can hold."""
+    """Every kind of value that SQLite can store."""
     path = tmp_path / "state.db"
     h = Hermes(path)
     h.session("s")
@@ -407,7 +407,7 @@ def test_unusual_file_names_are_not_read_as_options(tmp_path: Path, path: Path) 
 
 
 def test_no_file_stays_open(path: Path) -> None:
-    """B6: also after errors, and when a reader is left in the middle."""
+    """B6: also after errors, and when reading stops in the middle."""
 
     def handles() -> int:
         return len(os.listdir("/dev/fd"))

@@ -1,4 +1,4 @@
-"""Sessions of one repository are one project, also when their worktrees were gone before they were read."""
+"""Sessions of one repository are one project, even if their worktrees were deleted before they were read."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_a_project_that_the_user_named_is_not_corrected(root: str, transcripts: 
         assert shown(keep) == {"birds": 2, f"{HERE}:/gone/app": 2}
 
 
-def test_renaming_back_undoes_a_users_rename(root: str, cli: Callable[..., Ran]) -> None:
+def test_project_undo_with_the_former_name_undoes_a_users_rename(root: str, cli: Callable[..., Ran]) -> None:
     with Keep.open(root) as keep:
         keep.session("one", cwd="/gone/one").record("a pelican")
         keep.note_add("Pelicans are white.", project=f"{HERE}:/gone/one")

@@ -1,4 +1,4 @@
-"""The tap: real processes on both sides, bytes compared, journals put together again."""
+"""The tap with real processes on both sides: bytes are compared, and rebuilt from the journals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.helpers.tapped import AGENT, HERE, HOST, Tapped, folders, journaled, 
 
 
 def exact(root: str) -> dict[str, bytes]:
-    """Every side as it passed, byte for byte, out of the raw bytes of the journals."""
+    """The bytes of every side, rebuilt from the raw bytes of the journals."""
     from dreamkeep.session.raw import unpack
 
     found = []
@@ -61,7 +61,7 @@ def bodies_of(root: str, session: str, kind: str) -> list[dict[str, Any]]:
 
 
 def facts(root: str, session: str) -> list[Any]:
-    """What a reader makes of the journal."""
+    """The session as a reader sees it."""
     found: list[Any] = []
     readers: dict[str, Reader] = {}
     for _, event in read_events(HOST, f"{root}/{folder_of(session)}"):
@@ -243,7 +243,7 @@ def test_frames_of_a_session_that_is_confirmed_at_once_go_only_to_its_journal() 
 
 
 def test_frames_that_were_refused_before_the_session_was_confirmed_are_not_its_own() -> None:
-    """However the frames come together."""
+    """However the frames are batched."""
     said = frames(load(1, "s"), ("a", {"id": 1, "error": {"code": 1}}), load(2, "s"), ("a", {"id": 2, "result": {}}))
     assert kept(HeldFrames(Router(None, ["x"])).jobs(said)) == [("s", "", [3, 4]), ("", "s", [1, 2])]
     held = HeldFrames(Router(None, ["x"]))
@@ -312,7 +312,7 @@ def feed(tapped: Tapped, data: bytes, chance: random.Random | None = None) -> th
 
 
 def test_ten_thousand_frames_each_way_pass_unchanged_and_are_all_kept(root: str) -> None:
-    """Whatever they are, in bursts of any size, and the last without a line feed. S22: one sequence, no frame lost or moved."""
+    """S22: any lines, in bursts of any size, the last without a line feed. One sequence, no frame lost or moved."""
     data = b"\n".join(strange_lines(10_000)) + b"\nno line feed at the end"
     with Tapped(root, *AGENT, "echo") as tapped:
         feeding = feed(tapped, data, random.Random(1))
@@ -335,7 +335,7 @@ def test_a_line_of_many_megabytes_passes_and_is_kept_in_pieces(root: str, size: 
 
 
 def test_a_slow_client_holds_up_the_agent_and_nothing_else(root: str) -> None:
-    """Back-pressure: what nobody reads waits in the agent, not in our memory; the other direction goes on."""
+    """Back-pressure: unread output waits in the agent, not in our memory; the other direction continues."""
     with Tapped(root, *AGENT, "burst", "50000") as tapped:
         time.sleep(1)
         assert tapped.process.poll() is None
@@ -352,7 +352,7 @@ def test_a_slow_client_holds_up_the_agent_and_nothing_else(root: str) -> None:
 
 
 def test_a_connection_whose_client_has_closed_its_side_still_brings_answers(root: str) -> None:
-    """The client has nothing more to say: the agent hears that, and still answers."""
+    """The client closes its side: the agent notices, and still answers."""
     program = "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data[::-1])"
     with Tapped(root, sys.executable, "-c", program) as tapped:
         out, _, code = (tapped.stdin.write(b"abc"), tapped.end())[1]
@@ -617,7 +617,7 @@ def test_a_deleted_session_stays_deleted_and_its_client_does_not_notice(root: st
 
 
 def kill_the_tap(base: str, times: int) -> None:
-    """At random moments; what the journal had is there afterwards, in order, and the turn is nobody's any more."""
+    """Kills the tap at random moments: journaled frames stay in order, and the turn has no owner any more."""
     chance = random.Random(times)
     for n in range(times):
         root = f"{base}-{n // 5}"  # some begin with what the killed ones left
@@ -675,7 +675,7 @@ def test_killing_the_tap_again_and_again_loses_no_journaled_frame(root: str) -> 
 
 
 def kill_the_agent(root: str, times: int) -> None:
-    """What the client got is what the journal has, to the last byte, and the death is there."""
+    """Kills the agent: the journal has exactly the bytes that the client got, and the agent's death."""
     for n in range(times):
         place = f"{root}-{n}"
         with Tapped(place) as tapped:
@@ -724,7 +724,7 @@ def converse(root: str, lines: list[dict[str, Any]], place: Path) -> None:
 
 
 def conversations(lines: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """One for each connection."""
+    """One conversation for each connection."""
     starts = [n for n, line in enumerate(lines) if line["msg"].get("method") == "initialize"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield lines[start:end]
@@ -758,7 +758,7 @@ def written(said: list[tuple[str, Any]]) -> list[dict[str, Any]]:
 
 @folds_history
 def test_a_session_that_is_loaded_several_times_has_each_message_once(root: str, tmp_path: Path) -> None:
-    """S19: whenever the agent answers; and a prompt with the words of an old one is a new one. T3."""
+    """S19, T3: at whatever moment the agent answers. A prompt with the words of an old one is a new prompt."""
     new = [made.ask(2, "session/new", cwd="/w"), made.answer(2, sessionId="s")]
     again = [made.prompt(3, "continue"), made.chunk("Yes."), made.answer(3, stopReason="end_turn")]
     converse(root, written([*new, *made.FIRST]), tmp_path / "first")

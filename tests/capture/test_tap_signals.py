@@ -1,4 +1,4 @@
-"""Signals through the tap, to the process, to its group, to its family and from a terminal; and who is left when it is killed."""
+"""Signals through the tap: to the process, its group, its family and from a terminal; and what is left when it is killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tapped:
         self.agent = int(self.stdout.readline())
 
     def seen(self, count: int) -> list[int]:
-        """What the agent has got: at least so many, and whatever else may be on its way."""
+        """The signals that the agent got: waits for at least so many, and for any that may follow."""
         wait_until(lambda: len(self._seen()) >= count)
         time.sleep(0.2)
         return self._seen()
@@ -78,7 +78,7 @@ def tapped(tmp_path: Path) -> Iterator[Callable[[list[str]], Tapped]]:
 
 
 def running(process: int) -> bool:
-    """A dead one that nobody has buried yet does not count."""
+    """A zombie does not count."""
     return state(process) not in ("", "Z")
 
 
@@ -88,7 +88,7 @@ def state(process: int) -> str:
 
 
 def family(process: int) -> list[int]:
-    """All below it, the nearest first."""
+    """All its descendants, the nearest first."""
     found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = [tuple(map(int, line.split())) for line in found.stdout.splitlines()]
     known = [process]
@@ -131,7 +131,7 @@ def test_different_signals_at_the_same_moment_all_reach_the_agent(tapped: Callab
 
 @pytest.mark.parametrize("leave", ["os.setpgid(0, 0)", "os.setsid()"])
 def test_an_agent_that_left_the_group_still_gets_its_signals(tapped: Callable[[list[str]], Tapped], leave: str) -> None:
-    """Started by its client it would lead its group, and could not leave it."""
+    """If its client started it, it would lead its group, and could not leave it."""
     one = tapped(counting(leave))
     os.killpg(one.process.pid, signal.SIGTERM)
     assert one.seen(1) == [signal.SIGTERM]
@@ -219,7 +219,7 @@ def test_a_guard_ends_with_its_agent(tapped: Callable[[list[str]], Tapped]) -> N
 
 @pytest.mark.parametrize("by_number", [False, True])
 def test_an_agent_that_ignores_sigterm_is_killed(by_number: bool) -> None:
-    """With a handle of it, and as on macOS, where there is none."""
+    """With a handle of the process, and without one, as on macOS."""
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as agent:
         assert agent.stdout and agent.stdout.readline() == b"up\n"

@@ -1,4 +1,4 @@
-"""Frames that name a session of which the agent has not spoken yet: where they wait, and how they come to their session."""
+"""Frames of sessions that the agent has not confirmed yet: where they wait, and how they reach their session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Kept(NamedTuple):
 
 
 def kept(host: Host, root: str, folder: str) -> list[Kept]:
-    """Every frame of a journal as it lies there, doubled ones too."""
+    """Every frame of a journal, including doubled ones."""
     found = []
     for _, body in read_bodies(host, f"{root}/{folder}", {Kind.TAP_FRAMES}):
         about = json.loads(body)
@@ -97,7 +97,7 @@ OF_HERE = [2, 4, 5, 7, 8]
 
 
 def check(host: Host, promised: Sequence[TapFrame]) -> list[Kept]:
-    """Nothing promised is lost, nothing is doubled, nothing is changed; only what was met has begun. The session's frames."""
+    """Checks that no promised frame is lost, doubled or changed, and that only a confirmed session is open. Gives its frames."""
     of_keep, of_here = kept(host, ROOT, KEEP), kept(host, ROOT, folder_of(HERE))
     original = {frame.n: (frame.side, frame.at, frame.line) for frame in TALK}
     for found in (of_keep, of_here):
@@ -138,7 +138,7 @@ def cut_everywhere() -> Iterator[tuple[FragileHost, list[TapFrame]]]:
 
 
 def test_a_power_cut_at_every_step_loses_no_frame_and_doubles_none() -> None:
-    """Whatever is lost with the page cache; and the next connection begins where this one ended."""
+    """Whatever part of the page cache is lost. The next connection begins where this one ended."""
     for disk, promised in cut_everywhere():
         before = check(disk, promised)
         tap = copier(disk)
@@ -189,7 +189,7 @@ def test_waiting_frames_of_an_excluded_folder_are_not_kept() -> None:
 
 @pytest.mark.parametrize("introduced", [False, True])
 def test_waiting_frames_of_a_deleted_session_are_not_kept(introduced: bool) -> None:
-    """Whoever the agent turns out to be: clients may speak before it has said its name."""
+    """Whatever the agent's name is: clients may send frames before it says its name."""
     host = FragileHost()
     tap = copier(host)
     tap._journals().say("", Kind.SESSION_DELETED, {"session": "gemini:gone"})
@@ -203,7 +203,7 @@ def test_waiting_frames_of_a_deleted_session_are_not_kept(introduced: bool) -> N
 
 @pytest.mark.parametrize("introduction", [{"agentInfo": {"name": "gemini-cli"}}, {}])
 def test_a_session_of_another_agent_with_the_id_of_a_deleted_session_is_kept(introduction: dict[str, Any]) -> None:
-    """An agent that does not say its name when it is asked is who its command says."""
+    """An agent that does not say its name when asked gets the name of its command."""
     host = FragileHost()
     tap = copier(host)
     tap._journals().say("", Kind.SESSION_DELETED, {"session": "claude:gone"})
@@ -214,7 +214,7 @@ def test_a_session_of_another_agent_with_the_id_of_a_deleted_session_is_kept(int
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_deletion_between_a_taps_check_and_its_append_leaves_none_of_its_words(listed: bool) -> None:
-    """Neither of what waits for the session, nor of a list in which its title stands."""
+    """Neither in its waiting frames, nor in a list with its title."""
     host = FragileHost()
     tap = copier(host)
     ids = Ids(host.now, host.random)
@@ -222,7 +222,7 @@ def test_a_deletion_between_a_taps_check_and_its_append_leaves_none_of_its_words
     tap.keep(said(("c", {"id": 1, "method": "initialize"}), ask(2, "session/prompt", "gone", prompt="hush")))
 
     def deleting() -> JournalWriters:
-        """As it is asked for: after the look."""
+        """Deletes the session after the tap's check."""
         tap._journals = given
         Deleting(host, ROOT, other, lambda names, pages: None).delete("acp:gone")
         return given()
@@ -245,7 +245,7 @@ def test_frames_with_an_invalid_session_id_are_in_the_keeps_own_journal_once() -
 
 @pytest.mark.parametrize("met", [False, True])
 def test_deleting_a_session_removes_its_waiting_frames_and_no_others(tmp_path: Path, met: bool) -> None:
-    """K7: also where the agent never spoke of it to this tap; long frames lie in pieces."""
+    """K7: even if the agent never confirmed it; long frames are in pieces."""
     root = str(tmp_path / "k")
     with Keep.open(root) as keep:
         keep.session("here", agent="acp").record("old", ("assistant", "words"))
@@ -273,7 +273,7 @@ for line in sys.stdin:
 
 
 def test_no_title_of_a_deleted_session_stays_in_a_list_of_another_connection(tmp_path: Path) -> None:
-    """K7: neither in what was heard before, nor in what is heard after; and the other lines of that connection stay."""
+    """K7: neither in frames from before the deletion nor in later ones. The other lines of that connection stay."""
     root = str(tmp_path / "k")
 
     def heard(count: int) -> list[bytes]:
@@ -334,7 +334,7 @@ def test_a_tap_that_is_killed_before_the_agents_first_answer_has_kept_the_reques
 
 
 def kill_between(base: Path, times: int) -> None:
-    """At random moments while sessions are asked for and met."""
+    """Kills the tap at random moments while sessions are requested and confirmed."""
     chance = random.Random(times)
     for n in range(times):
         root = str(base / str(n))

@@ -1,4 +1,4 @@
-"""A source that can't be read costs that source alone: it is told, the others are captured, and later it is captured whole."""
+"""An unreadable source affects only itself: it is reported, the others are captured, and later it is captured whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Captured = set[tuple[str, str, str]]
 
 
 class BadFile(RealHost):
-    """The nth time that something below a folder is looked at, it turns bad: from then on nobody can read that file or folder."""
+    """From the nth access below a folder on, the file or folder of that access can't be read any more."""
 
     def __init__(self, below: Path, at: int) -> None:
         self._below = f"{below}/"
@@ -99,7 +99,7 @@ class _Stream:
 
 
 class _BadFiles(apsw.VFS):
-    """SQLite's own way to the disk, for the same files."""
+    """SQLite's own access to the disk, for the same files."""
 
     def __init__(self, host: BadFile) -> None:
         self.host = host
@@ -141,12 +141,12 @@ def captured(keep: Keep) -> Captured:
 
 
 def is_hit(path: str, bad: str) -> bool:
-    """Whether this source is, or lies in, or is partly kept in, what can't be read."""
+    """Whether this source is the unreadable file, lies in the unreadable folder, or is partly kept there."""
     return path == bad or path.startswith(f"{bad}/") or bad in {f"{path}{end}" for end in ("-wal", "-shm", "-journal")}
 
 
 def not_hit(whole: Captured, bad: str) -> Captured:
-    """What belongs to a session of which nothing can be found waits for it."""
+    """What can be captured without the unreadable path: companions of a session wait until it is found."""
     lost = {session for session, role, path in whole if role in ("main", "subagent") and is_hit(path, bad)}
     return {one for one in whole if not is_hit(one[2], bad) and one[0] not in lost}
 
@@ -273,7 +273,7 @@ def test_a_link_is_followed_to_files_and_folders_of_its_user_only(
 
 
 class Owned(RealHost):
-    """As seen by Anna, to whom everything belongs but what is below `theirs`."""
+    """As seen by Anna, who owns everything except what is below `theirs`."""
 
     def __init__(self, theirs: Path) -> None:
         self._theirs = str(theirs)
@@ -344,7 +344,7 @@ def test_a_watcher_reports_an_unreadable_source_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "hermes", "hermes-webui"])
 def test_a_read_error_affects_only_one_source_of_an_audit(agent: str, tmp_path: Path) -> None:
-    """The transcripts are changed before: so all of them have to be read, and each has a fault of its own."""
+    """The transcripts are changed first, so that each must be read and has a fault of its own."""
     home = tmp_path / "home"
     import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     with Keep.open(tmp_path / "keep") as keep:
@@ -422,7 +422,7 @@ def test_an_unreadable_marker_does_not_stop_a_restore_for_gemini(tmp_path: Path)
     )
 
 
-def test_an_unreadable_interrupted_deletion_does_not_hide_other_sessions(tmp_path: Path) -> None:
+def test_an_unreadable_interrupted_deletion_does_not_stop_an_undelete(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "keep") as keep:
         keep.session("chat").record("hello")
         keep.delete("chat")
@@ -433,7 +433,7 @@ def test_an_unreadable_interrupted_deletion_does_not_hide_other_sessions(tmp_pat
 
 
 class Stale(RealHost):
-    """Files whose names can be listed, and that nobody can look at: a network disk that lost its server."""
+    """Files whose names can be listed, but that can't be read: a network disk that lost its server."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
