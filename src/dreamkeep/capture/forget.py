@@ -1,7 +1,7 @@
 """Erases what was captured of a deleted session outside its own journal: in the spool, and in the keep's own journal.
 
-The keep's journal holds what belongs to no session: frames of a tap before and between its sessions, frames that named a session
-before its agent did (`named`), and hook calls that named a session nobody ever saw. It also holds what was learned: insights,
+The keep's own journal has records that belong to no session: frames of a tap before and between its sessions, frames that named a
+session before its agent did (`named`), and hook calls that named an unknown session. It also has what dreams learned: insights,
 notes and tasks. Only deletions and undone dreams load this module.
 """
 
@@ -25,9 +25,9 @@ from dreamkeep.session import raw
 _WAIT_S = 60.0
 _TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
 #: A shorter id may also be an ordinary word.
-_TELLING = 8
+_DISTINCTIVE = 8
 #: Reasons may quote a text cut short; so many characters of its beginning identify it.
-_TELLING_WORDS = 20
+_DISTINCTIVE_WORDS = 20
 #: Changes of an insight or a note: they go with it.
 _CHANGES = frozenset(
     (
@@ -96,14 +96,14 @@ def call_of(host: Host, path: str, name: str) -> str:
 
 
 def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
-    """Bytes that tell that something unreadable belongs to this session. A short id counts only as the value of an id field."""
+    """Bytes that show that unreadable data belongs to this session. A short id counts only as the value of an id field."""
     native = session.partition(":")[2]
     quoted = [json.dumps(session, ensure_ascii=False)]
-    if len(native) < _TELLING:
+    if len(native) < _DISTINCTIVE:
         quoted += [f'"{key}":{space}{json.dumps(native, ensure_ascii=False)}' for key in IDS for space in ("", " ")]
     # As they are, and as they are written inside a JSON string.
     inside = [json.dumps(text, ensure_ascii=False)[1:-1] for text in quoted]
-    return [text.encode() for text in (*(t for t in (*taps, native) if len(t) >= _TELLING), *quoted, *inside)]
+    return [text.encode() for text in (*(t for t in (*taps, native) if len(t) >= _DISTINCTIVE), *quoted, *inside)]
 
 
 def erase_in_keep(host: Host, root: str, journals: JournalWriters, session: str, taps: Collection[str]) -> int:
@@ -139,9 +139,9 @@ def _learned(host: Host, root: str, session: str) -> dict[str, bytes]:
 class Learned:
     """Decides what is left of insights, notes, tasks and reports without a deleted session.
 
-    Insights that quote the session go, and so do notes, tasks and edits that rest on it alone. What other sessions support, too,
-    stays without its words. All events must be read (`see`) before the first decision (`left`): an event that tells what a note
-    rests on may come long after the user changed the note."""
+    Insights that quote the session are erased, and so are notes, tasks and edits that rest on it alone. If other sessions support
+    them, too, they stay without the session's words. All events must be read (`see`) before the first decision (`left`): a note
+    may get further insights long after the user changed it."""
 
     def __init__(self, session: str) -> None:
         self._session = session
@@ -149,7 +149,7 @@ class Learned:
         self._quoting: set[str] = set()
         self._others: dict[str, str] = {}
         #: Note id → all insights it ever rested on. Task id → all sessions it ever had ("": made by the user).
-        self._rests: dict[str, set[str]] = {}
+        self._insights_of: dict[str, set[str]] = {}
         self._tasks: dict[str, set[str]] = {}
         #: Task id → titles that the user gave it.
         self._titles: dict[str, set[str]] = {}
@@ -167,16 +167,16 @@ class Learned:
     def _see(self, kind: str, body: Mapping[str, Any]) -> None:
         id = str(body.get("id"))
         if kind == Kind.INSIGHT_ADDED:
-            evidence = [one for one in body.get("evidence", ()) if isinstance(one, dict)]
-            quotes = [one for one in evidence if one.get("session") == self._session]
-            texts = [str(body.get("text", "")), *(str(one.get("quote", "")) for one in quotes or evidence)]
+            evidence = [quote for quote in body.get("evidence", ()) if isinstance(quote, dict)]
+            quotes = [quote for quote in evidence if quote.get("session") == self._session]
+            texts = [str(body.get("text", "")), *(str(quote.get("quote", "")) for quote in quotes or evidence)]
             if quotes:
                 self._quoting.add(id)
                 self._words += texts
             else:
                 self._others[id] = " ".join(texts)
         elif kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
-            self._rests.setdefault(id, set()).update(map(str, body["insights"]))
+            self._insights_of.setdefault(id, set()).update(map(str, body["insights"]))
         elif kind in (Kind.TASK_OPENED, Kind.TASK_JOINED):
             self._tasks.setdefault(id, set()).add(str(body.get("session") or ""))
         elif kind == Kind.TASK_RENAMED:
@@ -227,35 +227,35 @@ class Learned:
         path = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
         return {**path, "instead": body["instead"]} if "instead" in body else path
 
-    def _note(self, id: str, rests: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if rests & self._quoting:
+    def _note(self, id: str, insights: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if insights & self._quoting:
             self._touched.add(id)
-        if self._is_alone(rests):
+        if self._is_alone(insights):
             return {}
         text = f"{body.get('text', '')} {body.get('reason', '')}"
         return _without_fields(body, "text", "reason") if self._quotes(text) else None
 
-    def _is_alone(self, rests: set[str]) -> bool:
-        """Whether no other insight supports it any more."""
-        return bool(rests & self._quoting) and not rests & self._others.keys()
+    def _is_alone(self, insights: set[str]) -> bool:
+        """Whether no insight of another session supports it."""
+        return bool(insights & self._quoting) and not insights & self._others.keys()
 
     def _changed(self, kind: str, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Changes of a note that other sessions support, too, stay, and so do the user's words on it, unless they quote this
         session."""
         if not (body.get("text") or body.get("reason")):
-            return None  # it holds no text, and perhaps no room to erase anything
+            return None  # it has no text, and perhaps no room to erase anything
         # If a run was undone, a confirmed insight has no note any more; then the note that the event names counts.
-        rests = self._rests.get(id, set()) | self._rests.get(str(body.get("note") or ""), set())
-        if id in self._quoting or self._is_alone(rests):
+        insights = self._insights_of.get(id, set()) | self._insights_of.get(str(body.get("note") or ""), set())
+        if id in self._quoting or self._is_alone(insights):
             # Events about other notes may quote these texts.
             self._words += [str(body[name]) for name in ("text", "was") if body.get(name)]
             return {}
-        theirs = " ".join(self._others[one] for one in sorted(rests & self._others.keys()))
-        text = str(body.get("text") or "") if rests & self._quoting else ""
-        named = ["text"] if self._quotes(text, but=theirs) else []
+        other_texts = " ".join(self._others[insight] for insight in sorted(insights & self._others.keys()))
+        text = str(body.get("text") or "") if insights & self._quoting else ""
+        named = ["text"] if self._quotes(text, but=other_texts) else []
         if named and kind == Kind.NOTE_EDITED:
             return {}  # without its text nothing is left of an edit
-        named += ["was"] if self._quotes(str(body.get("was") or ""), but=theirs) else []
+        named += ["was"] if self._quotes(str(body.get("was") or ""), but=other_texts) else []
         named += ["reason"] if self._quotes(str(body.get("reason") or "")) else []
         return _without_fields(body, *named) if named else None
 
@@ -268,23 +268,23 @@ class Learned:
         if kind == Kind.TASK_OPENED:
             return _without_fields(body, "title") if body.get("session") == self._session else None
         title = str(body.get("title") or "")
-        theirs = bool(title) and title not in self._titles.get(id, ())
-        if self._quotes(f"{'' if theirs else title} {body.get('reason', '')}"):
+        is_by_user = bool(title) and title not in self._titles.get(id, ())
+        if self._quotes(f"{'' if is_by_user else title} {body.get('reason', '')}"):
             return {}
-        return _without_fields(body, "title") if theirs else None
+        return _without_fields(body, "title") if is_by_user else None
 
     def _report(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A run's report stays, without the reason why this session failed."""
         sessions = body["report"].get("sessions", ())
-        if not any(one.get("id") == self._session and one.get("reason") for one in sessions):
+        if not any(entry.get("id") == self._session and entry.get("reason") for entry in sessions):
             return None
-        left = [_without_fields(one, "reason") if one.get("id") == self._session else one for one in sessions]
+        left = [_without_fields(entry, "reason") if entry.get("id") == self._session else entry for entry in sessions]
         return {**body, "report": {**body["report"], "sessions": left}}
 
     def _quotes(self, text: str, but: str = "") -> bool:
         """Whether a text quotes the session. `but`: texts of others, which may be the true source of the same words."""
-        beginnings = (words[:_TELLING_WORDS] for words in self._words if words)
-        return any(one in text and one not in but for one in beginnings)
+        beginnings = (words[:_DISTINCTIVE_WORDS] for words in self._words if words)
+        return any(words in text and words not in but for words in beginnings)
 
 
 def left_of(event: Event, learned: Learned, session: str, taps: Collection[str]) -> Event | None:
@@ -318,18 +318,18 @@ def _calls_without(body: bytes, frame: Frame, session: str) -> bytes | None:
     try:
         payloads = raw.unpack(body)
         agents = [str(call.get("agent", "")) for call in frame["body"]["calls"]]
-        left = [b"{}" if _is_call_of(session, a, one) else one for a, one in zip(agents, payloads, strict=True)]
+        left = [b"{}" if _is_call_of(session, agent, data) else data for agent, data in zip(agents, payloads, strict=True)]
     except (KeyError, TypeError, ValueError, AttributeError):
         return b"" if _is_marked(body, session) else None  # an invalid frame
     if left == payloads:
         return None
-    about = {key: value for key, value in frame["body"].items() if key not in ("sizes", "lines")}
-    return raw.pack(about, left).raw
+    header = {key: value for key, value in frame["body"].items() if key not in ("sizes", "lines")}
+    return raw.pack(header, left).raw
 
 
 def _frames_without(packed: bytes, body: Mapping[str, Any], session: str, taps: Collection[str]) -> bytes | None:
-    """Frames of a tap without this session; b"" for nothing; None when nothing must be changed. In frames without a session,
-    lines that name this one are emptied: an agent that lists its sessions tells their titles."""
+    """Frames of a tap without this session; b"" for nothing; None when nothing must be changed. In frames that belong to no
+    session, lines that name this session are emptied: an agent that lists its sessions shows their titles."""
     if _of_tap(body, session, taps):
         return b""
     if body.get("named"):
@@ -343,9 +343,9 @@ def _frames_without(packed: bytes, body: Mapping[str, Any], session: str, taps: 
     if left == lines:
         return None
     if any("part" in place for place in body["frames"]):
-        return b""  # a line in pieces: no piece tells what the others are about
-    about = {key: value for key, value in body.items() if key not in ("sizes", "lines")}
-    return raw.pack(about, left).raw
+        return b""  # a line in pieces, of which only one may have the session's id
+    header = {key: value for key, value in body.items() if key not in ("sizes", "lines")}
+    return raw.pack(header, left).raw
 
 
 def _is_marked(packed: bytes, session: str) -> bool:

@@ -85,8 +85,8 @@ def drain(
     read_source: ReadSource | None = None,
     wait_s: float = 0.2,
 ) -> Drained:
-    """Never raises because of a payload, a session or the disk: `problems` tells, and what is not journaled stays in the
-    spool."""
+    """Never raises because of a payload, a session or the disk: `problems` reports them, and calls that are not journaled stay in
+    the spool."""
     if not spool.waiting(host, root):
         return Drained(0, (), ())
     run = _DrainRun(host, root, journals, ids, exclude)
@@ -124,7 +124,7 @@ class _DrainRun:
     def problem(self, where: str, problem: object) -> None:
         self.problems.append(f"{where}: {problem}" if str(problem) else f"{where}: {type(problem).__name__}")
 
-    # -- the lock, and calls that come while it is held
+    # -- the lock, and calls that come while it is taken
 
     def drain_locked(self, wait_s: float) -> bool:
         """Under the lock, until nothing is left to do. False when another process holds it."""
@@ -163,7 +163,8 @@ class _DrainRun:
 
     def _finish_batch(self, batch: str) -> None:
         calls = [
-            self._look(found, f"{self._spool}/{batch}") for found in spool.entries(self._host.names(f"{self._spool}/{batch}"))
+            self._read_call(found, f"{self._spool}/{batch}")
+            for found in spool.entries(self._host.names(f"{self._spool}/{batch}"))
         ]
         if not calls:
             self._remove(batch, [])
@@ -195,14 +196,14 @@ class _DrainRun:
         waiting = spool.entries(spool.names(self._host, self._root))
         found = [entry for entry in waiting if entry.name not in self._skipped][:_ROUND]
         for session, calls in self._group_by_session(found).items():
-            self._take(session, calls)
+            self._take_calls(session, calls)
         return bool(found)
 
     def _group_by_session(self, found: Iterable[SpooledCall]) -> dict[str, list[HookCall]]:
         groups: dict[str, list[HookCall]] = {}
         for entry in found:
             try:
-                call = self._look(entry, self._spool)
+                call = self._read_call(entry, self._spool)
             except Exception as problem:  # a payload may hold any bytes: only this call waits
                 self._skipped.add(entry.name)
                 if not isinstance(problem, FileNotFoundError):
@@ -211,7 +212,7 @@ class _DrainRun:
             groups.setdefault(call.session, []).append(call)
         return groups
 
-    def _look(self, entry: SpooledCall, folder: str) -> HookCall:
+    def _read_call(self, entry: SpooledCall, folder: str) -> HookCall:
         payload = read_file(self._host, f"{folder}/{entry.name}")
         fields = _parsed(payload)
         meaning = hooks.meaning(entry.event)
@@ -222,7 +223,7 @@ class _DrainRun:
         session = named_session(entry.agent, payload)
         return HookCall(entry, session, len(payload), meaning, cwd_of(fields), transcripts(fields), _reason(fields))
 
-    def _take(self, session: str, calls: list[HookCall]) -> None:
+    def _take_calls(self, session: str, calls: list[HookCall]) -> None:
         try:
             calls = self._drop_excluded(session, calls)
             if session and calls and self._is_ghost(session, calls) and not self._tombstones.has(session):
@@ -234,7 +235,7 @@ class _DrainRun:
                     self._batch(session, batch)
                 self._skipped.update(call.entry.name for call in batch)
         except Exception as problem:  # one session's calls must not stop the others
-            self._fail(session, calls, problem)
+            self._note_failure(session, calls, problem)
 
     def _drop_excluded(self, session: str, calls: list[HookCall]) -> list[HookCall]:
         """Drops all calls of an excluded session; of calls without a session, those that are excluded themselves. Returns the
@@ -247,7 +248,7 @@ class _DrainRun:
         self._drop(calls if session else excluded)
         return [] if session else [call for call in calls if not self._is_excluded(call)]
 
-    def _fail(self, session: str, calls: Iterable[HookCall], problem: Exception) -> None:
+    def _note_failure(self, session: str, calls: Iterable[HookCall], problem: Exception) -> None:
         self._stuck.add(spool.whose_is(session))
         self._skipped.update(call.entry.name for call in calls)
         self.problem(session or f"{self._root}/journal/keep", problem)
@@ -327,7 +328,7 @@ class _DrainRun:
             self._remove(batch, names)  # a deleted session stays deleted
             return
         except Exception as problem:
-            self._fail(session, calls, problem)
+            self._note_failure(session, calls, problem)
             return
         self._remove(batch, names)
         self.events += len(calls)
@@ -352,7 +353,7 @@ class _DrainRun:
         described = [{"event": call.entry.event, "at": call.entry.at, "spool": call.entry.name} for call in calls]
         agent = calls[0].entry.agent
         if not session:
-            described = [{"agent": call.entry.agent, **one} for call, one in zip(calls, described, strict=True)]
+            described = [{"agent": call.entry.agent, **fields} for call, fields in zip(calls, described, strict=True)]
         body = raw.pack({"agent": agent if session else "", "calls": described}, payloads)
         fired = Event(self._ids.new(), Kind.HOOK_FIRED, calls[0].entry.at, body, {"drain": batch})
         if not session:
@@ -370,8 +371,8 @@ class _DrainRun:
         at = calls[0].entry.at
         if state is None:
             cwd = next((call.cwd for call in calls if call.cwd), "")
-            about = {"session": session, "cwd": cwd, "project": self._project(cwd), "captured": 1}
-            return [Event(self._ids.new(), Kind.SESSION_OPENED, at, about, {"state": ACTIVE, "opened": 1})]
+            body = {"session": session, "cwd": cwd, "project": self._project(cwd), "captured": 1}
+            return [Event(self._ids.new(), Kind.SESSION_OPENED, at, body, {"state": ACTIVE, "opened": 1})]
         if state != ACTIVE and any(call.meaning in (hooks.START, hooks.PROMPT) for call in calls):
             return [Event(self._ids.new(), Kind.SESSION_RESUMED, at, {"captured": 1}, {"state": ACTIVE})]
         return []
@@ -477,7 +478,7 @@ def _reason(payload: Mapping[str, Any]) -> str:
 
 
 def _is_path(found: str) -> bool:
-    """Absolute paths only: just the agent knows what another one is relative to."""
+    """Absolute paths only: only the agent knows to which folder another path is relative."""
     return found.startswith("/") and found.isprintable()
 
 

@@ -1,9 +1,9 @@
 """Finds projects that are the same: certain cases are corrected, likely ones are offered. Pure, except for `Disk`.
 
-A session that is read after its folder is gone gets that folder as its project (`machine:/folder`). It belongs to a repository if
+If a session's folder is gone when it is read, that folder becomes its project (`machine:/folder`). It belongs to a repository if
 
-    the form of the path says so, or git's own list of worktrees                       (worktrees.py)
-    a folder above it is a repository of other sessions, and both were on the same branch, which is no common one
+    the form of the path shows it, or git's own list of worktrees                      (worktrees.py)
+    a folder above it is a repository of other sessions, and both were on the same unusual branch
 
 Everything else is a question for the user: the same remote in the session's own output, the name of a tool's worktree, the same
 branch in two folders. A home folder, or a folder above one, is never used.
@@ -38,7 +38,7 @@ class Correction(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """`source` may be the same project as `into`. `session`, `seq`: where that was seen."""
+    """`source` may be the same project as `into`. `session`, `seq`: the place that shows it."""
 
     source: str
     into: str
@@ -97,7 +97,7 @@ class KnownFolders:
         """The project of that folder; None if there are several."""
         name = f"{machine}:{folder}"
         found = self.projects[folder] if folder in self.projects else Counter[str]()
-        others = [one for one in found if folder_in(one) is None]
+        others = [project for project in found if folder_in(project) is None]
         if name in found or not others:
             return name
         return others[0] if len(others) == 1 else None
@@ -128,24 +128,24 @@ def corrections(
     found = []
     for project in sorted(known.sessions):
         folder = folder_in(project)
-        if folder is None or project in settled or not any(one.cwd == folder[1] for one in known.of_project[project]):
+        if folder is None or project in settled or not any(place.cwd == folder[1] for place in known.of_project[project]):
             continue
         target = _repository(known, disk, folder, machine)
         now = called(target.project) if target else project
         if target and now != project:
             found.append(Correction(project, now, target.why))
     mixed = _mixed(known, found)
-    return [one for one in found if one.now not in mixed]
+    return [correction for correction in found if correction.now not in mixed]
 
 
 def _mixed(known: KnownFolders, found: Iterable[Correction]) -> set[str]:
-    """Projects that would get sessions with different remotes: there the form of a path misleads."""
+    """Projects that would get sessions with different remotes. There the form of the path is misleading."""
     remotes: dict[str, set[str]] = defaultdict(set)
-    for one in found:
-        for project in (one.was, one.now):
+    for correction in found:
+        for project in (correction.was, correction.now):
             named = {project} if folder_in(project) is None else set()
             seen = {what for place in known.of_project[project] for what, how, _ in place.remotes if how == REMOTE}
-            remotes[one.now] |= named or seen
+            remotes[correction.now] |= named or seen
     return {project for project, many in remotes.items() if len(many) > 1}
 
 
@@ -237,7 +237,7 @@ def _first_seen(known: KnownFolders, project: str, path: str) -> tuple[str, str]
 
 
 def _larger(known: KnownFolders, projects: Iterable[str]) -> str:
-    return min(projects, key=lambda one: (-known.sessions[one], one))
+    return min(projects, key=lambda project: (-known.sessions[project], project))
 
 
 def _remote_of(places: Iterable[SessionPlace]) -> tuple[str, str, SessionPlace, str] | None:
@@ -276,7 +276,7 @@ def _git_worktrees(known: KnownFolders) -> Iterator[Offer]:
 
 def _same_folder(known: KnownFolders) -> Iterator[Offer]:
     for project, _, path in _folder_projects(known):
-        others = [one for one in known.projects.get(path, ()) if folder_in(one) is None]
+        others = [other for other in known.projects.get(path, ()) if folder_in(other) is None]
         if len(others) == 1:
             yield Offer(project, others[0], f"sessions in {path} belong to both", *_first_seen(known, project, path))
 
@@ -299,8 +299,8 @@ def _same_branch_in(known: KnownFolders, place: SessionPlace, project: str, mach
     for folder, branch, seq in place.folders:
         into = known.project_at(machine, folder) if branch in here and folder != path else None
         if into and place.project in (project, into):
-            one, other = (project, into) if _larger(known, (project, into)) == into else (into, project)
-            yield Offer(one, other, f"a session was on the branch {branch} in {folder} and {path}", place.session, seq)
+            source, target = (project, into) if _larger(known, (project, into)) == into else (into, project)
+            yield Offer(source, target, f"a session was on the branch {branch} in {folder} and {path}", place.session, seq)
 
 
 def _same_name(known: KnownFolders) -> Iterator[Offer]:
