@@ -95,7 +95,7 @@ def state_size(heard: Heard) -> int:
     return heard.keep.context.ask(lambda store: len(store.state(SESSION)))
 
 
-# -- following is rebuilding
+# -- following gives what a rebuild gives
 
 
 def test_equal_messages_pair_one_to_one_with_messages_that_were_indexed_before(tmp_path: Path) -> None:
@@ -699,7 +699,7 @@ def test_a_file_with_a_second_name_is_journaled_once(tmp_path: Path) -> None:
         assert [one.new_bytes for one in ingest(keep, tmp_path / "link")] == [0]
 
 
-# -- one bad source is told, and the rest go on
+# -- a bad source does not stop the others
 
 
 def test_a_damaged_compressed_transcript_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -797,7 +797,7 @@ def test_a_compressed_transcript_is_unpacked_only_a_few_times(tmp_path: Path, mo
     assert len(begun) < 10
 
 
-# -- what people see
+# -- what commands show
 
 
 def test_an_open_turn_is_not_counted_as_running(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_outputs_are_read_in_bounded_memory(tmp_path: Path) -> None:
         assert indexed < file.stat().st_size * 2 // 3
 
 
-# -- what the reader of such files says
+# -- the reader of such files
 
 
 def read(name: str, text: str) -> list[f.Fact]:

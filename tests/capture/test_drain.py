@@ -61,13 +61,13 @@ def run(host: Host, root: str = ROOT, **more: Any) -> Drained:
         journals.close()
 
 
-def told(host: Host, session: str, root: str = ROOT) -> list[Event]:
+def events_of(host: Host, session: str, root: str = ROOT) -> list[Event]:
     folder = folder_of(session) if session else KEEP
     return [event for _, event in read_events(host, f"{root}/{folder}")]
 
 
 def kinds(host: Host, session: str, root: str = ROOT) -> list[str]:
-    return [event.kind for event in told(host, session, root)]
+    return [event.kind for event in events_of(host, session, root)]
 
 
 def journaled(host: Host, sessions: Sequence[str], root: str = ROOT) -> list[str]:
@@ -75,14 +75,14 @@ def journaled(host: Host, sessions: Sequence[str], root: str = ROOT) -> list[str
     return [
         call["spool"]
         for session in sessions
-        for event in told(host, session, root)
+        for event in events_of(host, session, root)
         if event.kind == Kind.HOOK_FIRED
         for call in event.body["calls"]
     ]
 
 
 def payloads(host: Host, session: str, root: str = ROOT) -> list[object]:
-    return [one for event in told(host, session, root) if event.kind == Kind.HOOK_FIRED for one in raw.contents(event.body)]
+    return [one for event in events_of(host, session, root) if event.kind == Kind.HOOK_FIRED for one in raw.contents(event.body)]
 
 
 def empty(host: Host, root: str = ROOT) -> bool:
@@ -278,7 +278,7 @@ def test_two_drainers_at_once_journal_each_call_once(tmp_path: Path) -> None:
     assert sorted(journaled(host, [f"claude:s{n}" for n in range(5)], root)) == sorted(names)
 
 
-# -- the race with hooks that see the lock held
+# -- the race with hooks that find the lock taken
 
 
 class Late(RealHost):
@@ -341,7 +341,7 @@ def test_payloads_are_kept_verbatim_and_one_frame_holds_a_sessions_calls() -> No
     for n, one in enumerate(said):
         put(host, n, one)
     assert run(host) == Drained(3, ("claude:a",), ())
-    opened, fired = told(host, "claude:a")
+    opened, fired = events_of(host, "claude:a")
     assert (opened.kind, fired.kind) == (Kind.SESSION_OPENED, Kind.HOOK_FIRED)
     assert [c["event"] for c in fired.body["calls"]] == ["UserPromptSubmit"] * 3
     assert [c["at"] for c in fired.body["calls"]] == ["2023-11-14T22:13:20.000000Z"] * 3
@@ -388,7 +388,7 @@ def test_calls_that_name_no_session_are_kept_in_the_keeps_own_journal(said: byte
     put(host, 1, said, "Stop")
     put(host, 2, payload("a"))
     assert run(host) == Drained(2, ("claude:a",), ())
-    [fired] = told(host, "")
+    [fired] = events_of(host, "")
     assert fired.kind == Kind.HOOK_FIRED and fired.body["calls"][0]["agent"] == "claude"
     [kept] = raw.contents(fired.body)
     assert (json.dumps(kept, separators=(",", ":")).encode() if isinstance(kept, dict) else kept) == said
@@ -426,10 +426,10 @@ def test_a_sessions_folder_comes_from_the_payload_never_from_the_drainer(tmp_pat
     put(host, 2, payload("b", cwd="relative/one"), root=root)
     put(host, 3, payload("c", cwd=7), root=root)
     run(host, root)
-    about = told(host, "copilot:a", root)[0].body
+    about = events_of(host, "copilot:a", root)[0].body
     assert (about["cwd"], about["project"]) == (str(work), "forge.example/team/thing")
     for session in ("claude:b", "claude:c"):
-        assert told(host, session, root)[0].body["cwd"] == ""
+        assert events_of(host, session, root)[0].body["cwd"] == ""
 
 
 def test_a_session_end_ends_the_session_once_and_a_later_prompt_resumes_it() -> None:
@@ -440,7 +440,7 @@ def test_a_session_end_ends_the_session_once_and_a_later_prompt_resumes_it() -> 
     put(host, 4, payload("a"), "PostToolUse")  # a hook that ran beside it and was slower
     run(host)
     assert kinds(host, "claude:a") == [Kind.SESSION_OPENED, Kind.HOOK_FIRED, Kind.SESSION_ENDED]
-    end = told(host, "claude:a")[-1]
+    end = events_of(host, "claude:a")[-1]
     assert end.body == {"reason": "other"} and end.at == "2023-11-14T22:13:20.000000Z"
     put(host, 5, payload("a"), "Notification")
     run(host)
@@ -484,7 +484,7 @@ def test_the_session_end_that_hermes_sends_after_each_turn_ends_no_session() -> 
     assert Kind.SESSION_ENDED not in kinds(host, "hermes:h")
     put(host, 2, payload("h", extra={"reason": "shutdown"}), "on_session_finalize", "hermes")
     run(host)
-    assert told(host, "hermes:h")[-1].body == {"reason": "shutdown"}
+    assert events_of(host, "hermes:h")[-1].body == {"reason": "shutdown"}
 
 
 def test_calls_of_a_deleted_session_are_dropped(keep: Keep) -> None:
@@ -566,7 +566,7 @@ def test_the_transcript_that_a_payload_names_is_read_once_and_its_problem_is_rep
     assert done.events == 7 and done.problems == (f"{path}: boom",)
 
 
-# -- rubbish
+# -- unfinished and foreign files
 
 
 def test_of_killed_hooks_whole_payloads_are_kept_and_torn_ones_are_removed() -> None:

@@ -33,7 +33,7 @@ def hooks(tmp_path: Path) -> HookCalls:
     return HookCalls(tmp_path)
 
 
-# -- kept
+# -- payloads are kept
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_any_arguments_are_accepted_and_none_becomes_a_path(hooks: HookCalls, wo
 @pytest.mark.parametrize(
     ("agent", "told"),
     [
-        # As real ones told a plugin's hook: Claude Code 2.1.197, Codex 0.166, Copilot CLI 1.0.102, Qwen Code 0.15.10.
+        # The environments of real plugin hooks: Claude Code 2.1.197, Codex 0.166, Copilot CLI 1.0.102, Qwen Code 0.15.10.
         ("claude", {"CLAUDECODE": "1", "CLAUDE_PLUGIN_ROOT": "/p", "CLAUDE_PROJECT_DIR": "/w"}),
         ("codex", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p", "PLUGIN_DATA": "/d"}),
         ("copilot", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p", "COPILOT_PLUGIN_ROOT": "/p", "COPILOT_CLI": "1"}),
         ("qwen", {"CLAUDE_PROJECT_DIR": "/w", "GEMINI_PROJECT_DIR": "/w", "QWEN_PROJECT_DIR": "/w"}),
-        # Codex, started by Claude; Claude, by somebody who has a PLUGIN_ROOT of his own.
+        # Codex, started by Claude; Claude, started by a user who has set PLUGIN_ROOT.
         ("codex", {"CLAUDECODE": "1", "CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p"}),
         ("claude", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/mine"}),
         ("auto", {}),
@@ -151,7 +151,7 @@ def test_the_environment_overrides_the_keep_that_init_wrote_unless_it_is_a_datab
     assert len(hooks.names) == 1
 
 
-# -- nobody is disturbed
+# -- the agent is not disturbed
 
 
 def test_the_agent_does_not_notice_a_keep_that_is_a_file(hooks: HookCalls) -> None:
@@ -252,7 +252,7 @@ def test_a_hook_does_not_wait_long_for_an_agent_that_never_closes_stdin(hooks: H
     assert hooks.kept == [PAYLOAD]
 
 
-# -- the trace of what went wrong
+# -- the trace of a failure
 
 
 def test_the_trace_never_follows_a_link_blocks_on_a_pipe_or_grows_without_end(hooks: HookCalls, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_trace_never_follows_a_link_blocks_on_a_pipe_or_grows_without_end(ho
     assert trace.stat().st_size < 1000
 
 
-# -- off
+# -- switched off
 
 
 @pytest.mark.parametrize("how", ["1", "yes", "file"])
@@ -541,7 +541,7 @@ def test_an_unknown_hook_call_is_kept_and_doctor_shows_it(hooks: HookCalls) -> N
         assert told["ok"] and "object: 1," in told["what"] and "PostToolUse" in told["what"] and "garbage" not in told["what"]
 
 
-# -- cheap
+# -- few modules
 
 
 def _loaded(hook: list[str]) -> set[str]:

@@ -200,7 +200,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(home: Home) -> None:
     assert home.tree() == before
 
 
-# -- nobody else's bytes
+# -- the bytes of others
 
 
 SHAPES: dict[str, str | None] = {
@@ -523,7 +523,7 @@ def test_in_any_settings_only_our_entries_are_added_and_removed(
     assert left == {**before, "hooks": {**(hooks or {}), event: [*(hooks or {}).get(event, []), *late]}}
 
 
-# -- others write, too
+# -- others write to the same file
 
 
 @pytest.mark.parametrize("agent", list(SETTINGS))
@@ -931,7 +931,7 @@ def test_codex_hooks_are_trusted_only_when_every_one_of_ours_is(home: Home) -> N
     assert "hooks" not in tomllib.loads((home.folder / ".codex/config.toml").read_text())
 
 
-# -- the real thing
+# -- with real processes
 
 
 def real_hook() -> str:

@@ -69,7 +69,7 @@ def low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota, "_UNPACKED_ANYWAY", MIB)
 
 
-# -- packed
+# -- compressed files
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_ordinary_compressed_transcript_meets_no_limit(tmp_path: Path) -> Non
         assert [(one.state, one.problem) for one in taken(keep, home)] == [("new", None)]
 
 
-# -- a day
+# -- the limit of a day
 
 
 def test_a_source_is_read_up_to_its_limit_each_day_and_continues_the_next_day(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_each_session_of_a_database_has_its_own_daily_limit(tmp_path: Path) -> N
         assert len(keep.sessions()) == len(goose.EXPECTED["sessions"])
 
 
-# -- the disk
+# -- the reserve of the disk
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def forget_index(root: Path) -> None:
         path.unlink()
 
 
-# -- how much
+# -- measuring
 
 
 @pytest.mark.parametrize(("used", "limit", "over"), [(5, 0, False), (5, 5, False), (6, 5, True)])
@@ -302,7 +302,7 @@ def test_hooks_tap_and_python_are_still_recorded_in_a_full_keep(full: Path, root
     assert b"to the tap" in (root / "journal/keep/000001.jsonl").read_bytes()
 
 
-# -- what people see
+# -- what commands report
 
 
 def test_status_doctor_and_ingest_report_a_full_keep(full: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ def faults(keep: Keep, home: Path, **how: Any) -> list[str]:
     return [one["class"] for one in keep.audit(home=home, **how)["faults"]]
 
 
-# -- masking by itself
+# -- masking
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
@@ -94,7 +94,7 @@ def test_a_members_name_marks_a_secret_and_structure_is_not_masked() -> None:
         "signature": "EqQBCkYIBxgCKkAx9zZ0a1",
         "input": {"password": "⁂****", "apiKey": "[redacted]**"},
     }
-    # A password that is also a word of the format: what it names there stays readable.
+    # A password that is also a word of the format stays readable where the format uses it.
     kept = mask_line(b'{"role":"agent47x","text":"password=agent47x, says agent47x"}')
     assert json.loads(kept) == {"role": "agent47x", "text": "password=⁂*****, says ⁂*****"}
 
@@ -194,7 +194,7 @@ def test_any_bytes_keep_their_length(before: bytes, after: bytes) -> None:
     assert len(kept) == len(line) and FORM.encode() not in kept and mask_text(line).count(b"\n") == line.count(b"\n")
 
 
-# -- every way in
+# -- every channel
 
 
 def _inject(home: Path) -> int:
@@ -306,7 +306,7 @@ def test_events_of_a_users_own_program_are_masked(root: str) -> None:
         assert keep.show("python:chat")["messages"][0]["text"].startswith("use [redacted]*")
 
 
-# -- what rests on the bytes
+# -- what relies on the bytes
 
 
 def lines_with(*texts: str) -> bytes:
@@ -346,7 +346,7 @@ def test_a_rewritten_transcript_repeats_no_message(tmp_path: Path, root: str) ->
     home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four", f"password={NAMED}", "six"))
     with Keep.open(root) as keep:
         ingest(keep, home)
-        # Without the line that betrays it the rest would be masked otherwise.
+        # Without the line that reveals the secret, the other lines would be masked differently.
         data = file.read_bytes().splitlines(keepends=True)
         file.write_bytes(b"".join([data[0], data[2], data[3], data[4], data[5], record(7, "seven")]))
         ingest(keep, home)

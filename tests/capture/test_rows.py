@@ -304,7 +304,7 @@ def test_every_value_is_kept_exactly(tmp_path: Path) -> None:
     assert b"\n" not in b"".join(row.line for row in found)
     shown = [json.loads(row.line)["row"]["content"] for row in found]
     back = [base64.b64decode(one["$blob"]) if isinstance(one, dict) and "$blob" in one else one for one in shown]
-    # A column of affinity TEXT makes text of numbers, before anybody reads them.
+    # A column of affinity TEXT turns numbers into text when they are stored.
     assert back[:2] == [None, "0"]
     assert back[8:14] == values[8:14]
     assert back[-1] == {"$text": base64.b64encode(b"\xffhi").decode()}

@@ -268,7 +268,7 @@ def test_an_unsure_form_decides_only_with_a_repository_that_sessions_know(root: 
         assert shown(keep) == {f"{HERE}:/gone/git-worktrees/app/x": 1, f"{HERE}:/gone/tool": 2}
 
 
-# -- notes, pages, and the way back
+# -- notes, pages, and undo
 
 
 def old(place: str) -> str:

@@ -395,7 +395,7 @@ def test_the_file_off_in_the_keep_stops_the_copy(root: str) -> None:
     assert folders(root) == []
 
 
-# -- ends
+# -- how connections end
 
 
 @pytest.mark.parametrize(("order", "code"), [("exit 0", 0), ("exit 3", 3), ("die", 128 + 9)])
@@ -701,7 +701,7 @@ def test_killing_the_agent_again_and_again_loses_no_frame(root: str) -> None:
     kill_the_agent(root, 30)
 
 
-# -- from the client to what people see
+# -- from the client to what commands show
 
 
 def converse(root: str, lines: list[dict[str, Any]], place: Path) -> None:
@@ -786,7 +786,7 @@ def test_a_session_from_another_client_is_complete_when_it_is_loaded(root: str, 
     assert [t["prompt"] for t in shown["turns"]] == ["continue"]
 
 
-# -- the package that clients and agents are built on
+# -- the protocol's own package
 
 
 class SdkClient:

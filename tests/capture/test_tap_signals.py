@@ -188,7 +188,7 @@ def test_signals_of_a_terminal_reach_the_agent_once_and_stop_and_continue_all(tm
             os.close(terminal)
 
 
-# -- who is left
+# -- which processes are left
 
 
 def test_killing_the_group_leaves_no_process_behind(tapped: Callable[[list[str]], Tapped]) -> None:

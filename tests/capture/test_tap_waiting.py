@@ -163,7 +163,7 @@ def test_an_operation_that_fails_once_costs_no_frame(how: str) -> None:
     assert n > 40
 
 
-# -- of what nothing may be kept
+# -- excluded and deleted sessions
 
 
 def words(host: FragileHost) -> bytes:
