@@ -1,10 +1,10 @@
-"""Edits of JSON text that touch nothing but what they add or take away: comments, order, spaces and line ends stay as they are.
+"""Edits JSON text and changes only what it adds or removes: comments, order, spaces and line ends stay as they are.
 
-The text is read into a tree of *spans* (where each value begins and ends), and an edit is a splice between spans. Nothing is ever
-printed again from values, because whoever wrote the file chose its looks. `remove` undoes `add` exactly; only what an empty
-container looked like inside (`{}` or `{ }`) can't be known afterwards.
+The text is parsed into a tree of *spans* (where each value begins and ends), and an edit is a splice between spans. Values are
+never printed again, because the author of the file chose its format. `remove` undoes an addition exactly; only the white space
+inside an empty container (`{}` or `{ }`) is not restored.
 
-Two freedoms beyond JSON, each on demand: comments (`//`, `/* */`) and a comma after the last member.
+Two extensions of JSON are accepted on demand: comments (`//`, `/* */`) and a comma after the last member.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _INDENT = re.compile(r"[\r\n]([ \t]*)\Z")
 
 
 class Syntax(NamedTuple):
-    """`inside`: the only members of the root that edits will look into, None for all. The rest is passed over at C's speed:
-    a state file of many megabytes may hold one small table of interest.
-    """
+    """`inside`: the only members of the root that are parsed; None for all. The others are skipped at C's speed, because a state
+    file of many megabytes may have just one small table that we edit."""
 
     comments: bool = False
     last_comma: bool = False
@@ -39,25 +38,25 @@ STRICT = Syntax()
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(name)  # NaN and Infinity, which Python takes and JSON does not
+    raise ValueError(name)  # NaN and Infinity, which Python accepts and JSON does not
 
 
 _PLAIN = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class Node(NamedTuple):
-    """A value and its place. `kids` of an object are its members: a kid's `key` is set, and it begins where the key does."""
+    """A value and its place. `kids` of an object are its members; each has a `key` and begins where its key does."""
 
     kind: str
     start: int
     end: int
     kids: tuple[Node, ...] = ()
     key: str | None = None
-    #: Where the value itself begins: behind the key, for a member.
+    #: Where the value itself begins; for a member, behind the key.
     value_start: int = 0
-    #: The comma that follows, -1 when none does.
+    #: The place of the comma behind it; -1 if there is none.
     comma: int = -1
-    #: Passed over: the kids are not known.
+    #: The value was skipped: its kids are not known.
     closed: bool = False
 
     def members(self, name: str) -> list[Node]:
@@ -87,7 +86,7 @@ class _Reader:
         return UnreadableFile(f"line {line}, column {column}: {what}")
 
     def gap(self, at: int) -> int:
-        """Over white space and comments."""
+        """The place behind white space and comments."""
         while True:
             at = _SPACE.match(self.text, at).end()  # type: ignore[union-attr]  # matches the empty text, too
             if not self.text.startswith("/", at):
@@ -142,7 +141,7 @@ class _Reader:
         return value._replace(start=at, key=name)
 
     def passed(self, at: int) -> Node | None:
-        """None when the value is not plain JSON: then it is looked at more closely."""
+        """Skips a value. None if it is not strict JSON: then it must be parsed."""
         try:
             _, end = _PLAIN.raw_decode(self.text, at)
         except (ValueError, RecursionError):
@@ -151,7 +150,7 @@ class _Reader:
 
 
 def members_of(data: bytes | None) -> dict[str, Any]:
-    """Of settings as agents read them, with comments and a last comma; {} when there are none, or it is no object."""
+    """The members of settings, with comments and a last comma allowed; {} if the file is missing, empty or no object."""
     text = text_of(data or b"").body
     if not text.strip():
         return {}
@@ -160,7 +159,7 @@ def members_of(data: bytes | None) -> dict[str, Any]:
 
 
 def value_of(text: str, node: Node) -> Any:
-    """As Python has it; of a key that is there twice the last counts, as for everybody who reads JSON."""
+    """The Python value. If a key occurs twice, the last counts, as usual in JSON."""
     if node.kind == "object":
         return {kid.key: value_of(text, kid) for kid in node.kids}
     if node.kind == "array":
@@ -169,7 +168,7 @@ def value_of(text: str, node: Node) -> Any:
 
 
 def find(root: Node, steps: Sequence[str | int]) -> Node | None:
-    """None when there is nothing there. A key that is there twice on the way: nobody can say which one is meant."""
+    """The value at `steps`; None if there is none. Raises UnreadableFile if a key on the way occurs twice."""
     node = root
     for step in steps:
         assert not node.closed, steps
@@ -189,7 +188,7 @@ def find(root: Node, steps: Sequence[str | int]) -> Node | None:
 
 
 class Looks(NamedTuple):
-    """`unit` None: everything on one line."""
+    """The format of a file. `unit`: one indentation; None if everything is on one line."""
 
     eol: str
     unit: str | None
@@ -237,7 +236,7 @@ def _line_indent(text: str, at: int) -> str:
 
 
 def put(text: str, steps: Sequence[str | int], value: Any, syntax: Syntax = STRICT) -> str:
-    """The member at `steps` has `value`; objects on the way are made. The same value again changes nothing."""
+    """Sets the member at `steps`, and adds missing objects on the way. If the value is the same, nothing changes."""
     root = parse(text, syntax)
     node = find(root, steps)
     if node is not None:
@@ -250,7 +249,7 @@ def put(text: str, steps: Sequence[str | int], value: Any, syntax: Syntax = STRI
 
 
 def append(text: str, steps: Sequence[str], value: Any, syntax: Syntax = STRICT) -> str:
-    """One more element at the end of the array at `steps`; it and the objects on the way are made."""
+    """Adds an element at the end of the array at `steps`, and missing containers on the way."""
     root = parse(text, syntax)
     node = find(root, steps)
     if node is None:
@@ -262,14 +261,14 @@ def append(text: str, steps: Sequence[str], value: Any, syntax: Syntax = STRICT)
 
 
 def remove(text: str, steps: Sequence[str | int], syntax: Syntax = STRICT) -> str:
-    """Takes a member or an element away, with its comma and the white space before it."""
+    """Removes a member or an element, with its comma and the white space before it."""
     root = parse(text, syntax)
     holder = find(root, steps[:-1])
     node = find(root, steps)
     assert holder is not None and node is not None, steps
     at = holder.kids.index(node)
     before = holder.kids[at - 1] if at else None
-    # Closer first: what was in front of us may be a line comment, which would swallow what now follows it.
+    # First without the space. If a line comment before it would then swallow the next member, the space stays.
     for keep_space in (False, True):
         after = _without(text, holder, before, node, keep_space)
         try:
@@ -281,7 +280,7 @@ def remove(text: str, steps: Sequence[str | int], syntax: Syntax = STRICT) -> st
 
 
 def _kids(text: str, root: Node, steps: Sequence[str | int], gone: Node | None = None) -> list[list[str]]:
-    """What stands in each container on the way, word for word at its end: a comment may come to swallow more than itself."""
+    """The keys in each container on the way, and the text of each kid of the last one: shows whether a comment swallowed more."""
     found = []
     for depth in range(len(steps)):
         holder = find(root, steps[:depth])
@@ -301,14 +300,14 @@ def _without(text: str, holder: Node, before: Node | None, node: Node, keep_spac
     elif before is not None:
         cuts.append((before.comma, before.comma + 1))
     elif not text[holder.value_start + 1 : start].strip() and not text[node.end : holder.end - 1].strip():
-        cuts = [(holder.value_start + 1, holder.end - 1)]  # nothing is left inside: `{}` again
+        cuts = [(holder.value_start + 1, holder.end - 1)]  # nothing is left inside: `{}`
     for a, b in sorted(cuts, reverse=True):
         text = text[:a] + text[b:]
     return text
 
 
 def _nearest(root: Node, steps: Sequence[str | int], value: Any) -> tuple[Node, str, Any]:
-    """The last object on the way that is there, the first key that is not, and all that belongs below it."""
+    """The last existing object on the way, the first missing key, and the value for that key."""
     for depth in range(len(steps) - 1, -1, -1):
         holder, key = find(root, steps[:depth]), steps[depth]
         if holder is not None:
@@ -355,7 +354,7 @@ def _entry(key: str | None, value: Any, style: Looks, indent: str) -> str:
 
 
 def _line_rest(text: str, at: int) -> int:
-    """Behind the comments that follow on the same line: they speak of what stands before them."""
+    """The place behind the comments on the same line, which belong to the entry before them."""
     end = at
     while True:
         after = re.compile(r"[ \t]*").match(text, end).end()  # type: ignore[union-attr]  # matches the empty text, too

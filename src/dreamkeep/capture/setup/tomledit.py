@@ -1,7 +1,7 @@
-"""One table in a TOML file, added at its end, changed in place, or taken away; every other byte stays as it is.
+"""Adds a table at the end of a TOML file, changes it in place, or removes it. Every other byte stays as it is.
 
-Only statements are told apart here (headers, `key = value`, the rest); what they mean is asked from `tomllib`, before and after:
-an edit whose result is not exactly what was wanted is refused.
+This module only splits the text into statements (headers, `key = value`, the rest). `tomllib` parses the text before and after an
+edit: if the result is not exactly what was wanted, the edit is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Statement(NamedTuple):
-    """`path`: of a header the table's, of a key its own parts; empty for blank lines and comments. Whole lines."""
+    """Whole lines. `path`: the parts of a header's table, or of a key; empty for blank lines and comments."""
 
     kind: str
     path: tuple[str, ...]
@@ -35,7 +35,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def lookup(tables: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """None when it is not there."""
+    """The value at `path`; None if there is none."""
     found: Any = tables
     for part in path:
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -43,26 +43,26 @@ def lookup(tables: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def put(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
-    """The table has these entries, and keeps those that it has beside."""
+    """Sets these entries of the table, and keeps its other entries."""
     before = read(text)
-    there = lookup(before, path)
-    if there is None or _is_implied(text, path, there):
-        after = _appended(text, path, entries)
-    elif not isinstance(there, dict):
+    current = lookup(before, path)
+    if current is None or _is_implied(text, path, current):
+        after = _append(text, path, entries)
+    elif not isinstance(current, dict):
         raise UnreadableFile(f"`{'.'.join(path)}` is not a table")
-    elif all(there.get(key) == value for key, value in entries.items()):
+    elif all(current.get(key) == value for key, value in entries.items()):
         return text
     else:
-        after = _changed(text, path, entries, there)
-    wanted = _with(before, path, {**(there or {}), **entries})
-    return _checked(after, wanted, path)
+        after = _change(text, path, entries, current)
+    wanted = _with_entries(before, path, {**(current or {}), **entries})
+    return _check(after, wanted, path)
 
 
 def unset(text: str, path: Sequence[str], keys: Collection[str]) -> str:
-    """The table without these entries."""
+    """Removes these entries from the table."""
     before, own, inside = read(text), tuple(path), False
-    there = lookup(before, path)
-    if not isinstance(there, dict) or not there.keys() & set(keys):
+    current = lookup(before, path)
+    if not isinstance(current, dict) or not current.keys() & set(keys):
         return text
     cuts: list[tuple[int, int]] = []
     for statement in _statements(text):
@@ -73,17 +73,17 @@ def unset(text: str, path: Sequence[str], keys: Collection[str]) -> str:
     after = text
     for start, end in reversed(cuts):
         after = after[:start] + after[end:]
-    return _checked(after, _with(before, path, {key: value for key, value in there.items() if key not in keys}), path)
+    return _check(after, _with_entries(before, path, {key: value for key, value in current.items() if key not in keys}), path)
 
 
-def _is_implied(text: str, path: Sequence[str], there: Any) -> bool:
-    """Only tables below it are written: it has no header, and no key of its own."""
-    headers = any(one.kind == "table" and one.path == tuple(path) for one in _statements(text))
-    return isinstance(there, dict) and not headers and all(isinstance(one, dict) for one in there.values())
+def _is_implied(text: str, path: Sequence[str], current: Any) -> bool:
+    """Whether the table has no header and no key of its own, only tables below it."""
+    headers = any(statement.kind == "table" and statement.path == tuple(path) for statement in _statements(text))
+    return isinstance(current, dict) and not headers and all(isinstance(value, dict) for value in current.values())
 
 
 def remove(text: str, path: Sequence[str]) -> str:
-    """The table and those below it."""
+    """Removes the table and the tables below it."""
     before = read(text)
     if lookup(before, path) is None:
         return text
@@ -91,49 +91,49 @@ def remove(text: str, path: Sequence[str]) -> str:
     own = tuple(path)
     for start, end in reversed(_tables(text, own)):
         after = _cut(after, start, end)
-    return _checked(after, _with(before, path, None), path)
+    return _check(after, _with_entries(before, path, None), path)
 
 
-def _checked(text: str, wanted: Mapping[str, Any], path: Sequence[str]) -> str:
+def _check(text: str, wanted: Mapping[str, Any], path: Sequence[str]) -> str:
     try:
         found: Mapping[str, Any] = read(text)
     except UnreadableFile:
         found = {}
-    if _full(found) != _full(wanted):
+    if _without_empty_tables(found) != _without_empty_tables(wanted):
         raise UnreadableFile(f"`{'.'.join(path)}` is an inline table or uses dotted keys, which dreamkeep doesn't edit")
     return text
 
 
-def _full(tables: Any) -> Any:
-    """Without empty tables: whether a table that holds nothing is there makes no difference."""
+def _without_empty_tables(tables: Any) -> Any:
+    """Without empty tables, which make no difference."""
     if isinstance(tables, Mapping):
-        return {key: kept for key, value in tables.items() if (kept := _full(value)) != {}}
+        return {key: kept for key, value in tables.items() if (kept := _without_empty_tables(value)) != {}}
     return tables
 
 
-def _with(tables: Mapping[str, Any], path: Sequence[str], entries: Mapping[str, Any] | None) -> dict[str, Any]:
+def _with_entries(tables: Mapping[str, Any], path: Sequence[str], entries: Mapping[str, Any] | None) -> dict[str, Any]:
     if len(path) == 1:
         rest = {key: value for key, value in tables.items() if key != path[0]}
         return rest if entries is None else {**rest, path[0]: dict(entries)}
     below = tables.get(path[0], {})
-    return {**tables, path[0]: _with(below if isinstance(below, Mapping) else {}, path[1:], entries)}
+    return {**tables, path[0]: _with_entries(below if isinstance(below, Mapping) else {}, path[1:], entries)}
 
 
 # -- splices
 
 
-def _appended(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
+def _append(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
     eol = eol_of(text)
     lines = [f"[{'.'.join(map(_key, path))}]", *(f"{_key(k)} = {_value(v)}" for k, v in entries.items())]
     table = eol.join(lines)
     if not text:
         return table + eol
-    # A file that has no line end at its end has none afterwards: so `_cut` knows what was there before.
+    # A file without a line end at its end stays without: so `_cut` can restore it.
     return f"{text}{eol}{table}{eol}" if text.endswith("\n") else f"{text}{eol}{eol}{table}"
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Lines from `start` to `end`, and the blank line before them."""
+    """Removes the lines from `start` to `end`, and the blank line before them."""
     at_end = end == len(text) and not text.endswith("\n")
     for blank in ("\r\n", "\n"):
         if text[:start].endswith(blank) and (start == len(blank) or text[: start - len(blank)].endswith("\n")):
@@ -144,7 +144,7 @@ def _cut(text: str, start: int, end: int) -> str:
     return text[:start] + text[end:]
 
 
-def _changed(text: str, path: Sequence[str], entries: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+def _change(text: str, path: Sequence[str], entries: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     own = tuple(path)
     statements = list(_statements(text))
     headers = [n for n, s in enumerate(statements) if s.kind == "table" and s.path == own]
@@ -152,7 +152,7 @@ def _changed(text: str, path: Sequence[str], entries: Mapping[str, Any], there: 
         raise UnreadableFile(f"`[{'.'.join(path)}]` has no header of its own")
     eol = eol_of(text)
     edits: list[tuple[int, int, str]] = []
-    missing = {key: value for key, value in entries.items() if key not in there}
+    missing = {key: value for key, value in entries.items() if key not in current}
     last = statements[headers[0]]
     for statement in statements[headers[0] + 1 :]:
         if statement.kind != "key":
@@ -160,7 +160,7 @@ def _changed(text: str, path: Sequence[str], entries: Mapping[str, Any], there: 
                 continue
             break
         last = statement
-        if len(statement.path) == 1 and statement.path[0] in entries and there[statement.path[0]] != entries[statement.path[0]]:
+        if len(statement.path) == 1 and statement.path[0] in entries and current[statement.path[0]] != entries[statement.path[0]]:
             key = statement.path[0]
             ending = re.search(r"\r?\n?\Z", text[statement.start : statement.end]).group()  # type: ignore[union-attr]
             edits.append((statement.start, statement.end, f"{_key(key)} = {_value(entries[key])}{ending}"))
@@ -173,7 +173,7 @@ def _changed(text: str, path: Sequence[str], entries: Mapping[str, Any], there: 
 
 
 def _tables(text: str, own: tuple[str, ...]) -> list[tuple[int, int]]:
-    """From each header to the last entry under it: comments behind that speak of what follows."""
+    """From each header to the last entry under it. Comments behind that entry belong to the next table."""
     found: list[tuple[int, int]] = []
     inside = False
     for statement in _statements(text):
@@ -214,7 +214,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _key_path(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    """The parts of a (dotted) key, and where it ends."""
+    """The parts of a (dotted) key, and the place where it ends."""
     parts: list[str] = []
     while True:
         while text[at : at + 1] in (" ", "\t", "."):
@@ -243,7 +243,7 @@ def _string_end(text: str, at: int) -> int:
 
 
 def _value_end(text: str, at: int) -> int:
-    """Where the value's last line goes on with nothing but a comment. The text is valid TOML: nothing else is looked at."""
+    """The end of a value; behind it, its line has nothing but a comment. The text is known to be valid TOML."""
     depth = 0
     while at < len(text):
         sign = text[at]
@@ -267,5 +267,5 @@ def _key(part: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    # What JSON writes for texts, numbers and truth values is TOML, too, but for one sign.
+    # JSON's strings, numbers and truth values are valid TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
