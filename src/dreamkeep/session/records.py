@@ -1,7 +1,7 @@
 """Raw events → records, one by one, as a reader gets them. Pure.
 
-A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. Damage
-is skipped: NULs that a power cut left, a torn record with its full retry behind it on the same line.
+A line may be in several frames, because it was captured while it was written, or is very long. Its pieces are joined here. Damage
+is skipped: NULs that a power cut left, or a torn record with its complete retry behind it on the same line.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ Found = Record | OddRecord
 State = dict[str, Any]
 
 
-def records(event: Event, unended: State, passed: Collection[int] = ()) -> Iterator[tuple[str, Found]]:
-    """(name of its reader, record). `unended` keeps the rest of each source between frames. `passed`: the numbers of lines to
-    skip."""
+def records(event: Event, unended: State, lines_to_skip: Collection[int] = ()) -> Iterator[tuple[str, Found]]:
+    """(name of its reader, record). `unended` keeps the rest of each source between frames. `lines_to_skip`: numbers of lines."""
     if event.kind == Kind.SOURCE_READ:
-        yield from _lines(event, unended, passed)
+        yield from _lines(event, unended, lines_to_skip)
     elif event.kind == Kind.SOURCE_ROWS:
         yield from _rows(event)
     elif event.kind == Kind.HOOK_FIRED:
@@ -44,7 +43,7 @@ def records(event: Event, unended: State, passed: Collection[int] = ()) -> Itera
         yield "items", Record("items", event.body, "", event.kind, event.id, event.at)
 
 
-def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tuple[str, Found]]:
+def _lines(event: Event, unended: State, lines_to_skip: Collection[int]) -> Iterator[tuple[str, Found]]:
     body = event.body
     name = text(body.get("source"))
     role = text(body.get("role")) or "main"
@@ -56,7 +55,7 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
     found = _joined(body, name, unended)
     last = found.pop() if body.get("more") and found else b""
     for n, content in enumerate(found):
-        if content is None or n in passed:
+        if content is None or n in lines_to_skip:
             continue  # the end of an overlong line, or a line that was read before
         for record in _record(channel, content, "", role, event.at):
             yield reader, record
@@ -68,16 +67,16 @@ def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tu
 
 
 def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
-    """All of a frame's text at once, with an unfinished line, which may never be finished. A short line that continues here is
-    repeated from its beginning, so that a search for its words finds them."""
+    """A frame's text as one record, with its unfinished last line, which may never be finished. A short line that continues here
+    is repeated from its beginning, so that a search finds all of its words."""
     body = event.body
-    found = [one if isinstance(one, bytes) else _text(one).encode() for one in contents(body)]
+    found = [line if isinstance(line, bytes) else _text(line).encode() for line in contents(body)]
     begun = unended.pop(name, None)
     if body.get("joins") and found and isinstance(begun, str):
         found[0] = begun.encode("latin-1") + found[0]
     if body.get("more") and found and len(found[-1]) <= _SHORT_LINE:
         unended[name] = found[-1].decode("latin-1")
-    # A file's name holds no slash.
+    # A file's name has no slash, so the name of a stretch can't be one.
     stretch = text(body.get("text")) if (body.get("gen"), body.get("at")) == (1, 0) else ""
     stretch = stretch or f"{text(body.get('text'))}/{body.get('gen')}.{body.get('at')}"
     return Record("text", None, _text(b"\n".join(found)), stretch, role, event.at)
@@ -95,7 +94,7 @@ def _joined(body: Mapping[str, Any], name: str, unended: State) -> list[Mapping[
 
 
 def _rows(event: Event) -> Iterator[tuple[str, Found]]:
-    # Each database has its own reader: how far one was read says nothing about another.
+    # Each database has its own reader, because each is read separately.
     reader = f"row:{text(event.body.get('source'))}"
     for content in contents(event.body):
         line = content if isinstance(content, Mapping) else {}
@@ -103,7 +102,7 @@ def _rows(event: Event) -> Iterator[tuple[str, Found]]:
 
 
 def row_in(line: Mapping[str, Any], at: str) -> Record | None:
-    """The row, with what stands beside it as its member `BESIDE`."""
+    """The row, with its neighbouring data as its member `BESIDE`."""
     row, beside = line.get("row"), line.get("beside")
     if not isinstance(row, Mapping):
         return None
@@ -114,8 +113,8 @@ def _calls(event: Event) -> Iterator[tuple[str, Found]]:
     calls = items(event.body.get("calls"))
     for n, content in enumerate(contents(event.body)):
         call = table(calls[n]) if n < len(calls) else {}
-        for one in _record("hook", content, text(call.get("event")), "main", parse_time(call.get("at")) or event.at):
-            yield "hook", one
+        for record in _record("hook", content, text(call.get("event")), "main", parse_time(call.get("at")) or event.at):
+            yield "hook", record
 
 
 _DIRECTIONS = {"c": "client", "a": "agent"}
@@ -133,8 +132,8 @@ def _frames(event: Event) -> Iterator[tuple[str, Found]]:
         if side == "e":
             yield f"acp:{conn}", Record("stderr", None, _text(content), "", source, at or event.at)
             continue
-        for one in _record("acp", content, _DIRECTIONS.get(side, ""), source, at or event.at):
-            yield f"acp:{conn}", one
+        for record in _record("acp", content, _DIRECTIONS.get(side, ""), source, at or event.at):
+            yield f"acp:{conn}", record
 
 
 def _moment(ns: object) -> str | None:

@@ -1,8 +1,9 @@
-"""Edits a plain block-style YAML file by whole lines, without a YAML library. What it can't parse with certainty is refused.
+"""Edits a plain block-style YAML file by whole lines, without a YAML library. A file that it can't parse with certainty is
+refused.
 
-Understood: top-level `key:` lines; below one of them a block of `name:` lines of one indent; below those a block list of `- `
-items or a block of `name: value` lines. Lines in between are carried along unread. Flow style with something in it, anchors, tags
-and several documents are not understood where an edit would have to touch them. An empty value (`{}`, `[]`, `null`, nothing) is.
+It can parse top-level `key:` lines; below one of them, a block of `name:` lines of one indent; below those, a block list of `- `
+items or a block of `name: value` lines. Other lines are kept unread. It can't edit flow style with content, anchors, tags and
+several documents. It can edit an empty value (`{}`, `[]`, `null`, nothing).
 
 Programs that load and dump the file (Hermes does) drop comments and fold long lines, so nothing here depends on a comment.
 """
@@ -24,7 +25,7 @@ _ODD = re.compile(r"[&*!{\[|>@`%?]")
 
 
 class YamlEntry(NamedTuple):
-    """`name: rest` and the lines below it, from `start` to before `end`; blank lines and comments after it don't belong to it."""
+    """`name: rest` and the lines below it, from `start` to before `end`, without the blank lines and comments after them."""
 
     name: str
     rest: str
@@ -43,7 +44,7 @@ class YamlItem(NamedTuple):
 
 
 def lines_of(text: str) -> list[str]:
-    """With their ends; split at the line feed only."""
+    """The lines with their ends, split only at line feeds."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -56,7 +57,7 @@ def _indent(line: str) -> int:
 
 
 def _silent(line: str) -> bool:
-    """Blank, or nothing but a comment."""
+    """Whether a line is blank or only a comment."""
     return not line.strip() or line.lstrip(" ").startswith("#")
 
 
@@ -65,7 +66,7 @@ def _wrong(number: int, what: str) -> UnreadableFile:
 
 
 def top(lines: Sequence[str]) -> list[YamlEntry]:
-    """The keys of the file. Everything in the first column must be one, so that nothing that looks like one is inside a text."""
+    """The keys of the file. Every line in the first column must be a key, so that no text with such a line is taken for one."""
     for number, line in enumerate(lines):
         if line.startswith("\t") or (re.match(r" *\t", line) and line.strip()):
             raise _wrong(number, "indented with a tab")
@@ -78,7 +79,7 @@ def top(lines: Sequence[str]) -> list[YamlEntry]:
 
 
 def _closed(lines: Sequence[str], entry: YamlEntry) -> None:
-    """A quoted text that goes over several lines ends before the next key."""
+    """Checks that a quoted text of several lines ends before the next key."""
     whole = "".join([entry.rest, "\n", *lines[entry.start + 1 : entry.end]])
     ending = {
         '"': r'"(?:[^"\\]|\\.)*"\s*(?:#.*)?\s*',
@@ -92,7 +93,7 @@ def _closed(lines: Sequence[str], entry: YamlEntry) -> None:
 
 
 def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[YamlEntry]:
-    """The `name:` lines of this indent. A list may stand at its key's own indent, as many programs write it."""
+    """The `name:` lines of this indent. A list may have the same indent as its key, as many programs write it."""
     entries: list[YamlEntry] = []
     for number in range(start, end):
         line = _bare(lines[number])
@@ -115,7 +116,7 @@ def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[
 
 
 def _trimmed(lines: Sequence[str], start: int, end: int, indent: int) -> int:
-    """The end without trailing blank lines and comments. A deeper `#` may be part of a text, so it stays."""
+    """The end without trailing blank lines and comments. A deeper `#` may be part of a text, so its line stays."""
     while end > start + 1 and _silent(lines[end - 1]) and (not lines[end - 1].strip() or _indent(lines[end - 1]) <= indent):
         end -= 1
     return end
@@ -129,7 +130,7 @@ def find_entry(entries: Sequence[YamlEntry], name: str) -> YamlEntry | None:
 
 
 def block(lines: Sequence[str], entry: YamlEntry) -> list[YamlEntry]:
-    """What is below `name:`; nothing when its value is empty."""
+    """The entries below `name:`; none if its value is empty."""
     indent = _below(lines, entry)
     return [] if indent is None else entries_in(lines, entry.start + 1, entry.end, indent)
 
@@ -153,7 +154,7 @@ def items(lines: Sequence[str], entry: YamlEntry) -> list[YamlItem]:
 
 
 def _below(lines: Sequence[str], entry: YamlEntry, *, or_same: bool = False) -> int | None:
-    """The indent of what is below; None when nothing is."""
+    """The indent of the lines below; None if there are none."""
     if not _EMPTY.match(entry.rest):
         raise _wrong(entry.start, f"`{entry.name}` is not written as an indented block")
     inside = [n for n in range(entry.start + 1, entry.end) if not _silent(lines[n])]
@@ -175,7 +176,7 @@ def hollow(entry: YamlEntry) -> bool:
 
 
 def scalar(lines: Sequence[str], entry: YamlEntry) -> str | None:
-    """The text of `name: value`, folded from several lines; None when it is not a plain or quoted text."""
+    """The text of `name: value`, joined if it is folded; None if it is not a plain or quoted text."""
     parts = [entry.rest, *(_bare(line).strip() for line in lines[entry.start + 1 : entry.end])]
     whole = parts[0]
     for part in parts[1:]:
@@ -199,7 +200,7 @@ def decoded(text: str) -> str | None:
 
 
 def words(lines: Sequence[str], entry: YamlEntry) -> list[str] | None:
-    """The texts of a list of texts, in either style."""
+    """The texts of a list, in block or flow style."""
     if entry.rest.startswith("["):
         try:
             found = json.loads("".join([entry.rest, *lines[entry.start + 1 : entry.end]]))
@@ -214,7 +215,7 @@ def words(lines: Sequence[str], entry: YamlEntry) -> list[str] | None:
 
 
 def fields(lines: Sequence[str], item: YamlItem) -> list[YamlEntry]:
-    """What an item that is a block of `name: value` lines holds. Its first line begins behind the dash."""
+    """The entries of an item that is a block of `name: value` lines. The first begins behind the dash."""
     after = lines[item.start][item.indent + 1 :]
     inner = item.indent + 1 + _indent(after)
     shown = [*lines[: item.start], " " * inner + after.lstrip(" "), *lines[item.start + 1 :]]
@@ -225,7 +226,7 @@ def fields(lines: Sequence[str], item: YamlItem) -> list[YamlEntry]:
 
 
 def quoted(text: str) -> str:
-    """In double quotes, as JSON does it: YAML reads that, too, but for some signs that it wants escaped."""
+    """A text in double quotes, as in JSON. YAML reads that, too, except for some characters that it wants escaped."""
     return re.sub(r"[\x7f-\x9f\ufeff\u2028\u2029]", lambda m: f"\\u{ord(m.group()):04x}", json.dumps(text, ensure_ascii=False))
 
 
@@ -236,12 +237,12 @@ def dumped(value: Any) -> str:
 
 
 class YamlDraft:
-    """Lines being edited. After every edit, places must be looked up again."""
+    """The lines of a file while it is edited. After every edit, places must be looked up again."""
 
     def __init__(self, text: str) -> None:
         self.lines = lines_of(text)
         self.eol = eol_of(text)
-        # A file without a line feed at its end has none afterwards, whatever is added or removed there.
+        # A file without a line feed at its end stays without, whatever is added or removed there.
         self._open = bool(text) and not text.endswith("\n")
         if self._open:
             self.lines[-1] += self.eol
@@ -275,7 +276,7 @@ class YamlDraft:
         return entry
 
     def add_key(self, path: Sequence[str], below: Callable[[int], Sequence[str]]) -> None:
-        """A new `name:` under an existing or new parent; `below(indent)` gives its lines, itself first."""
+        """Adds `name:` under an existing or new parent. `below(indent)` gives its lines, beginning with the name's own."""
         if len(path) == 1:
             top(self.lines)  # understood?
             self.insert(len(self.lines), below(0))

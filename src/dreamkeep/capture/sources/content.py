@@ -1,4 +1,4 @@
-"""A source's bytes as lines, in bounded memory; and the cursor that tells how far it was read and recognises the file."""
+"""Reads a source's bytes as lines, in bounded memory. Its cursor says how far it was read, and recognises the file."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Bytes:
 
 
 class Unpacked:
-    """The content of a zstd file. It is unpacked forwards; the head and the last blocks are kept. To read further back, unpacking
-    begins again.
+    """The content of a zstd file. It is unpacked forwards, and its head and last blocks stay in memory. To read further back,
+    unpacking begins again.
 
     `most`: given the packed size, how many bytes are read at most, as if the file ended there (`is_cut`)."""
 
