@@ -77,10 +77,10 @@ def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBu
         project, path = str(published["project"]), page.locate(root, str(published["path"]))
         if path and _differs(host, path, published, lambda project=project: look(memory, project, budget)):  # type: ignore[misc]
             found.add((project, path))
-    return sorted(found, key=lambda one: (_saved(host, one[1]), *one))
+    return sorted(found, key=lambda one: (_find_mtime_ns(host, one[1]), *one))
 
 
-def _saved(host: Host, path: str) -> int:
+def _find_mtime_ns(host: Host, path: str) -> int:
     try:
         seen = host.stat(path)
     except OSError:
@@ -96,7 +96,7 @@ def touched(host: Host, root: str, memory: Memory) -> bool:
 
 def stamps(host: Host, paths: Iterable[str]) -> dict[str, int]:
     """The time at which each page was saved: a cheap way to see that nobody has saved it since."""
-    return {path: _saved(host, path) for path in paths}
+    return {path: _find_mtime_ns(host, path) for path in paths}
 
 
 def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[], str]) -> bool:
@@ -114,20 +114,20 @@ def still_holding(host: Host, root: str, memory: Memory) -> list[str]:
     """Files that may still have lines of a deleted session: the record of what was published there is erased, and nothing was
     written over it since. A file without our region and our lines is the user's own."""
     erased = [page.locate(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
-    return sorted({path for path in erased if path and _may_hold(host, path, memory)})
+    return sorted({path for path in erased if path and _may_have_lines(host, path, memory)})
 
 
-def _may_hold(host: Host, path: str, memory: Memory) -> bool:
+def _may_have_lines(host: Host, path: str, memory: Memory) -> bool:
     try:
         data = read_file(host, path) if host.stat(path) is not None else b""
     except OSError:
         return True  # it can't be read, so it may
     text = data.decode("utf-8", "surrogateescape")
     found = page.parse(text)
-    return not is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
+    return not is_text(data) or bool(found.problem) or found.region is not None or _names_missing_note(text, memory)
 
 
-def _names_gone(text: str, memory: Memory) -> bool:
+def _names_missing_note(text: str, memory: Memory) -> bool:
     return any(one not in memory.notes for one in page_edits.note_ids(text))
 
 
@@ -145,7 +145,7 @@ def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: s
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
     if moved and page_edits.is_our_version(last, region):
         return HandEdits([], "")
-    versions = () if last.get("written") and not moved else _versions(host, root, last)
+    versions = () if last.get("written") and not moved else _find_versions(host, root, last)
     since = min(one.at for one in page_edits.possible_versions(last, versions))
     found = HandEdits(find_hand_edits(last, region, versions), since)
     base = page_edits.nearest_version(versions, region) if moved and found.edits else None
@@ -153,7 +153,7 @@ def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: s
     return older if len(older.edits) < len(found.edits) else found
 
 
-def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits.PageVersion]:
+def _find_versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits.PageVersion]:
     """All that was published there, oldest first, also under another name of the file, except what was erased since. This reads
     the whole journal, but is rarely needed."""
     from dreamkeep.journal.places import KEEP
@@ -210,22 +210,22 @@ class Publishing:
         """Under the lock (`lock_pages`). `asked`: the user asked for it; else a file elsewhere without our region is left
         alone."""
         for _ in range(_TRIES):
-            done = self._once(project, path, run, asked)
+            done = self._try_publish(project, path, run, asked)
             if done is not None:
                 return done
         raise Busy("the file keeps changing while it is written", where=path, next="Try again when nothing is writing to it.")
 
-    def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
+    def _try_publish(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: the file changed meanwhile."""
         before = self._read(path)
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        others = self._others(project, path)
+        others = self._find_other_records(project, path)
         owner = _newest((self._memory.pages.get(self._key(project, path)), *others))
-        if (left := self._left_alone(project, path, before or b"", found, owner, asked)) is not None:
+        if (left := self._find_refusal(project, path, before or b"", found, owner, asked)) is not None:
             return left
         edits = self._take_edits(owner, project, path, found.region)
-        mark = self._mark(owner, path)
+        mark = self._find_mark(owner, path)
         made = page.render(self._memory.active_notes(project), project, page.remaining_budget(text, self._budget), mark)
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
@@ -234,17 +234,17 @@ class Publishing:
             return told._replace(problem=NO_ROOM)
         shown = made.text or page.empty_region(mark)
         after = page.replace_region(text, shown, page_edits.stray_lines(found.region or "")).encode("utf-8", "surrogateescape")
-        self._say_published(project, path, run, others, found.region, shown, made.notes, before, after)
+        self._journal_publication(project, path, run, others, found.region, shown, made.notes, before, after)
         written = bool(self._memory.pages[self._key(project, path)].get("written"))
         if after != before or not written:
-            self._sweep(path)
+            self._remove_temporary_files(path)
         if after != before and not self._write(path, before, after):
             return None
         if not written:
-            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
+            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._name_of(path)})])
         return told._replace(changed=after != before)
 
-    def _left_alone(
+    def _find_refusal(
         self, project: str, path: str, before: bytes, found: page.ParsedPage, owner: Mapping[str, Any] | None, asked: bool
     ) -> Published | None:
         """The result for a file that must not be written; None for one that may."""
@@ -258,11 +258,11 @@ class Publishing:
         if found.region is not None and not asked and self._is_foreign(owner, found.region):
             return Published(project, path, problem=FOREIGN)
         erased = owner is not None and "erased" in owner and own
-        if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
+        if erased and _names_missing_note(f"{found.before}\n\n{found.after}", self._memory):
             return Published(project, path, problem="lines of removed notes are outside its fence; delete them")
         return None
 
-    def _say_published(
+    def _journal_publication(
         self,
         project: str,
         path: str,
@@ -282,14 +282,14 @@ class Publishing:
         moved = after != before and last is not None and last.get("head", "") != head
         if same and not others and not moved:
             return
-        self._say_written(last, region)
+        self._journal_written(last, region)
         body = {"digest": digest, "of": of, "region": shown, "notes": list(notes), "head": head}
-        where = {"project": project, "path": self._named(path)}
+        where = {"project": project, "path": self._name_of(path)}
         more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
         told_more = {key: value for key, value in more.items() if value}
         self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
 
-    def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
+    def _find_mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
         """The mark that distinguishes our region in a file elsewhere from another keep's, which may know the same notes. It
         stays the same while the file is ours. Inside the keep there is none: nobody else writes there."""
         if is_in_keep(self._root, path):
@@ -297,21 +297,21 @@ class Publishing:
         known = page.fence_owner(str(owner.get("region", ""))) if owner else ""
         return known or f"k-{self._host.random(4).hex()}"
 
-    def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
+    def _find_other_records(self, project: str, path: str) -> list[Mapping[str, Any]]:
         """Records of the same file under another name, or as another project's page: only the last owner of a file counts."""
         if is_in_keep(self._root, path):
             return []
-        mine, real = self._key(project, path), self._named(path)
+        mine, real = self._key(project, path), self._name_of(path)
         elsewhere = [(key, one) for key, one in self._memory.pages.items() if key != mine and os.path.isabs(str(one["path"]))]
         return [one for _, one in elsewhere if self._host.real_path(str(one["path"])) == real]
 
-    def _say_written(self, last: Mapping[str, Any] | None, region: str | None) -> None:
+    def _journal_written(self, last: Mapping[str, Any] | None, region: str | None) -> None:
         """After a crash between writing the page and journaling that: journal it now, so that edits are compared with it."""
         if last and not last.get("written") and region is not None and region.replace("\r\n", "\n") == last.get("region"):
             where = {"project": last["project"], "path": last["path"]}
             self._journal([self._event(Kind.PAGE_WRITTEN, where)])
 
-    def _sweep(self, path: str) -> None:
+    def _remove_temporary_files(self, path: str) -> None:
         """Removes temporary files that a crash left beside the page, perhaps among the user's own files. Nobody else makes any
         under the lock."""
         folder, name = os.path.split(self._host.real_path(path))
@@ -322,12 +322,12 @@ class Publishing:
             if left.fullmatch(other):
                 self._host.remove(f"{folder}/{other}")
 
-    def _named(self, path: str) -> str:
+    def _name_of(self, path: str) -> str:
         """The name of a page. Elsewhere it is the real path: one file is one page."""
         return path[len(self._root) + 1 :] if is_in_keep(self._root, path) else self._host.real_path(path)
 
     def _key(self, project: str, path: str) -> str:
-        return f"{project}\0{self._named(path)}"
+        return f"{project}\0{self._name_of(path)}"
 
     def _read(self, path: str) -> bytes | None:
         at = self._host.stat(path)
@@ -362,15 +362,15 @@ class Publishing:
             ours = {text for shown in regions for text in page_edits.note_texts(shown)}
             edits = page_edits.unreferenced_lines(region, ours)
         elif "erased" in last:
-            edits, since = self._unknown(map(_redacted, page_edits.unreferenced_lines(region))), str(last.get("at", ""))
+            edits, since = self._drop_known(map(_redact, page_edits.unreferenced_lines(region))), str(last.get("at", ""))
         else:
             edits, since = by_hand(self._host, self._root, last, path, region)
-        found = [_redacted(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
+        found = [_redact(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
         if found:
-            self._take(found, str(last["project"]) if last else project, self._when(since, path))
+            self._journal_edits(found, str(last["project"]) if last else project, self._date_edits(since, path))
         return len(found)
 
-    def _unknown(self, added: Iterable[PageEdit]) -> list[PageEdit]:
+    def _drop_known(self, added: Iterable[PageEdit]) -> list[PageEdit]:
         """Where the record of what we published is erased: our own lines all name a note, so lines without one are the user's.
         What was journaled before, and could not be written, is not journaled again."""
         found = list(added)
@@ -383,13 +383,13 @@ class Publishing:
         """Under the lock, before that session is deleted; for a page that is left alone. After the deletion it is not known
         any more what was published beside its lines, and so what a user changed there."""
         last, before = self._memory.pages.get(self._key(project, path)), self._read(path)
-        if last is None or "erased" in last or before is None or not self._shows(last, session):
+        if last is None or "erased" in last or before is None or not self._shows_session(last, session):
             return
         text = before.decode("utf-8", "surrogateescape")
         edits = page_edits.reworded_lines(str(last.get("region", "")), text)
-        found = [_redacted(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
+        found = [_redact(edit) for edit in page_edits.keep_user_words(edits, self._memory.notes)]
         if found:
-            self._take(found, project, self._when(str(last.get("at", "")), path))
+            self._journal_edits(found, project, self._date_edits(str(last.get("at", "")), path))
 
     def retire(self, path: str) -> str:
         """Under the lock, when a session was deleted; for a file that is no project's page any more (`left_over`) and may have
@@ -398,19 +398,19 @@ class Publishing:
         before = self._read(path) or b""
         text = before.decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        edits = self._unknown(map(_redacted, page_edits.unreferenced_lines(found.region))) if found.region is not None else []
+        edits = self._drop_known(map(_redact, page_edits.unreferenced_lines(found.region))) if found.region is not None else []
         if edits:
-            self._take(edits, once_called(self._root, self._memory, path), self._when("", path))
+            self._journal_edits(edits, once_called(self._root, self._memory, path), self._date_edits("", path))
         if why := withdraw(self._host, path):
             return why
-        outside = _names_gone(f"{found.before}\n\n{found.after}", self._memory)
+        outside = _names_missing_note(f"{found.before}\n\n{found.after}", self._memory)
         return "lines of removed notes are outside its fence; delete them" if outside else ""
 
-    def _shows(self, last: Mapping[str, Any], session: str) -> bool:
+    def _shows_session(self, last: Mapping[str, Any], session: str) -> bool:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
         return any(quote.session == session for one in shown for quote in one.evidence)
 
-    def _take(self, found: Sequence[PageEdit], project: str, at: str) -> None:
+    def _journal_edits(self, found: Sequence[PageEdit], project: str, at: str) -> None:
         """Journals edits as the user's word, before anything that a run concludes. All edits are applied before anything is
         concluded from one of them: two lines may have changed places. What follows goes into the same append: a crash must not
         leave a statement from which nothing is ever concluded."""
@@ -419,17 +419,17 @@ class Publishing:
         put = [edit for edit in found if edit.what != page_edits.ADDED and edit.note is not None]
         anew = [edit for edit in put if self._is_said_anew(edit, at)]
         ours = [edit for edit in put if edit not in anew and not self._is_known(edit, at)]
-        events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
+        events = self._apply([self._make_edit_event(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
         for edit in ours:
             if edit.what == page_edits.CHANGED:
                 follows = statements.conclude_edit(self._memory, str(edit.note), self._now())
-                events += self._applied([self._event(one.kind, one.body) for one in follows])
+                events += self._apply([self._event(one.kind, one.body) for one in follows])
         for edit in anew:
             was = self._memory.notes[str(edit.note)]
-            events += self._applied(self._insight_events(edit.text, was.project, at, was.kind))
+            events += self._apply(self._insight_events(edit.text, was.project, at, was.kind))
         for edit in found:
             if edit.what == page_edits.ADDED:
-                events += self._applied(self._insight_events(edit.text, project, at))
+                events += self._apply(self._insight_events(edit.text, project, at))
         if events:
             self._append(events)
 
@@ -448,7 +448,7 @@ class Publishing:
         known = any(step.what == "edited" and step.at >= at for step in was.history)
         return edit.what == page_edits.CHANGED and was.state == ACTIVE and was.text == edit.text and known
 
-    def _when(self, since: str, path: str) -> str:
+    def _date_edits(self, since: str, path: str) -> str:
         """When the file was saved, which may be long ago: what was said since is newer. Never before the version it was made
         from."""
         seen = self._host.stat(path)
@@ -458,7 +458,7 @@ class Publishing:
     def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
         return last is not None and page_edits.is_foreign(last, region, self._memory.notes)
 
-    def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
+    def _make_edit_event(self, was: Note, edit: PageEdit, at: str) -> Event:
         """The event of an edit, with all of the note: if a run is undone and the note with it, what the user did to it stays."""
         from dreamkeep.dream.consolidate import statements
 
@@ -483,9 +483,9 @@ class Publishing:
     def _journal(self, events: list[Event]) -> None:
         if events:
             self._append(events)
-            self._applied(events)
+            self._apply(events)
 
-    def _applied(self, events: list[Event]) -> list[Event]:
+    def _apply(self, events: list[Event]) -> list[Event]:
         for event in events:
             self._memory.apply(event)
         return events
@@ -520,7 +520,7 @@ def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | 
     return max((one for one in records if one), key=lambda one: str(one.get("at", "")), default=None)
 
 
-def _redacted(edit: PageEdit) -> PageEdit:
+def _redact(edit: PageEdit) -> PageEdit:
     from dreamkeep.secrets.redact import redact
 
     return edit._replace(text=redact(edit.text)[0]) if edit.text else edit

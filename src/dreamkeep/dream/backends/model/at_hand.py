@@ -28,7 +28,7 @@ _COMMAND_TIMEOUT_S = 300
 PORTS: Mapping[str, int] = {"ollama": 11434, "localhost-1234": 1234, "localhost-8080": 8080, "localhost-8000": 8000}
 _PROBE_S, _PROBE_BYTES, _MOST_MODELS = 0.5, 1 << 20, 50
 #: What a session's requests take beside its digest: a challenge shows about half of it again; and what is answered.
-_SHOWN_AGAIN, _ANSWERED = 0.5, 800
+_CHALLENGE_SHARE, _ANSWER_TOKENS = 0.5, 800
 #: The settings that say whom to ask.
 OWN_KEYS = ("url", "model", "key_env", "command")
 
@@ -56,11 +56,11 @@ def find(environment: Mapping[str, str], which: Callable[[str], str | None], *, 
     """`which`: where a program lies, by its name."""
     found = [Candidate(name, COMMAND, f"the program {path}") for name in commands() if (path := which(name))]
     if ask_servers:
-        found += [one for name, port in PORTS.items() if (one := _server(name, port, environment)) is not None]
+        found += [one for name, port in PORTS.items() if (one := _probe_server(name, port, environment)) is not None]
     return found + [Candidate(name, KEY, f"the key in {key}") for name, key in KEYS.items() if environment.get(key, "").strip()]
 
 
-def _server(name: str, port: int, environment: Mapping[str, str]) -> Candidate | None:
+def _probe_server(name: str, port: int, environment: Mapping[str, str]) -> Candidate | None:
     """Who answers there as a server of models does."""
     url = f"http://127.0.0.1:{port}/v1/models"
     got = http.get(url, timeout_s=_PROBE_S, most_bytes=_PROBE_BYTES, environment=environment)
@@ -68,13 +68,13 @@ def _server(name: str, port: int, environment: Mapping[str, str]) -> Candidate |
         return None
     try:
         told = json.loads(got.body)
-        names = [str(one["id"]) for one in told["data"] if _is_name(one.get("id"))]
+        names = [str(one["id"]) for one in told["data"] if _is_model_name(one.get("id"))]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Candidate(name, SERVER, f"a server at http://127.0.0.1:{port}", tuple(names[:_MOST_MODELS]), stays=True)
 
 
-def _is_name(text: object) -> bool:
+def _is_model_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable()
 
 
@@ -94,13 +94,13 @@ def settings_for(what: str, found: Sequence[Candidate]) -> tuple[dict[str, Any],
             way = f"Use `{name}`. Choose its model in its own settings or in `dream.model.command`."
             raise BadUsage(f"{name} chooses its model itself", where=what, next=way)
         return {"backend": "command"}, {"command": list(commands()[name]), "timeout_s": _COMMAND_TIMEOUT_S}
-    model = _chosen(one, model)
+    model = _select_model(one, model)
     if one.kind == SERVER:
         return {"backend": "openai"}, {"url": f"http://127.0.0.1:{PORTS[name]}", "model": model}
     return {"backend": name}, {"key_env": KEYS[name], "model": model}
 
 
-def _chosen(one: Candidate, model: str) -> str:
+def _select_model(one: Candidate, model: str) -> str:
     """The model that was named; else the only one that there is."""
     if not model and len(one.models) == 1:
         return one.models[0]
@@ -121,7 +121,7 @@ def expect(digests: Sequence[int], prices: Prices | None) -> dict[str, Any]:
         f"{one.system}{one.user}{json.dumps(one.schema)}" for one in (read_request(()), challenge_request(()), merge_request(()))
     ]
     prompts = sum(map(estimate, words))
-    tokens_in = round(sum(digests) * (1 + _SHOWN_AGAIN)) + len(digests) * prompts
-    tokens_out = len(digests) * _ANSWERED
+    tokens_in = round(sum(digests) * (1 + _CHALLENGE_SHARE)) + len(digests) * prompts
+    tokens_out = len(digests) * _ANSWER_TOKENS
     usd = None if prices is None else round(prices.of(tokens_in, tokens_out), 4)
     return {"sessions": len(digests), "tokens": sum(digests), "tokens_in": tokens_in, "tokens_out": tokens_out, "usd": usd}

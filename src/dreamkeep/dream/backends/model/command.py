@@ -20,7 +20,7 @@ from dreamkeep.secrets.redact import redact
 #: Whoever has this set was started by a dream.
 DREAMING = "DREAMKEEP_DREAMING"
 #: Claude Code refuses to run where this is set, that is, below itself.
-_NOT_HANDED_ON = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT")
+_REMOVED_VARIABLES = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT")
 
 
 class Command:
@@ -29,7 +29,7 @@ class Command:
 
     def __init__(self, words: Sequence[str], timeout_s: float, environment: Mapping[str, str], folder: str) -> None:
         self._words, self._timeout_s, self._folder = tuple(words), timeout_s, folder
-        self._environment = {name: value for name, value in environment.items() if name not in _NOT_HANDED_ON}
+        self._environment = {name: value for name, value in environment.items() if name not in _REMOVED_VARIABLES}
         self._environment |= {"DREAMKEEP_OFF": "1", DREAMING: "1"}
 
     def where(self) -> str:
@@ -57,31 +57,31 @@ class Command:
         if ran.code != 0:
             words = " ".join(redact(ran.errors.decode("utf-8", "replace"))[0].split())
             return NoReply(f"the command exited with {ran.code}{': ' + words[-200:] if words else ''}", "Try it by hand.")
-        return _got(ran.out.decode("utf-8", "replace"))
+        return _read_output(ran.out.decode("utf-8", "replace"))
 
 
-def _got(text: str) -> Got | NoReply:
+def _read_output(text: str) -> Got | NoReply:
     """The answer itself, or the envelope that agents put around it (`result`, `response`), with what it cost; also as the last of
     all that they did, in a list (`claude` where it is verbose) or line by line."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        said = _last_result(_by_line(text))
+        said = _find_last_result(_read_json_lines(text))
         if said is None:
             return Got(text)
     if isinstance(said, list):
-        said = _last_result(said) or said
+        said = _find_last_result(said) or said
     if not isinstance(said, dict) or not ANSWERS.isdisjoint(said):
         return Got(said)
     if said.get("is_error"):
         return NoReply("the command reports an error")
     for name in ("structured_output", "result", "response", "text", "content"):
         if isinstance(said.get(name), (str, dict)) and said[name]:
-            return Got(said[name], _usage(said))
+            return Got(said[name], _read_usage(said))
     return Got(said)
 
 
-def _by_line(text: str) -> list[Any]:
+def _read_json_lines(text: str) -> list[Any]:
     """Nothing where a line is no JSON."""
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -89,12 +89,12 @@ def _by_line(text: str) -> list[Any]:
         return []
 
 
-def _last_result(events: Sequence[Any]) -> dict[str, Any] | None:
+def _find_last_result(events: Sequence[Any]) -> dict[str, Any] | None:
     results = [one for one in events if isinstance(one, dict) and one.get("type") == "result"]
     return results[-1] if results else None
 
 
-def _usage(said: Mapping[str, Any]) -> Usage | None:
+def _read_usage(said: Mapping[str, Any]) -> Usage | None:
     told = said.get("usage")
     if not isinstance(told, dict):
         return None

@@ -19,9 +19,9 @@ from dreamkeep.host import http
 from dreamkeep.secrets.redact import redact
 
 MOST_BYTES = 4 << 20
-_TOOL = "answer"
+_TOOL_NAME = "answer"
 #: No key that is known, nothing paid. (403 and 429 may be said for what was asked.)
-_NOT_LET_IN = (401, 402)
+_NO_ACCESS = (401, 402)
 
 
 class Got(NamedTuple):
@@ -81,9 +81,9 @@ class OpenAI:
         return True
 
     def read(self, reply: Any) -> Got | NoReply:
-        choice = _first(reply.get("choices"))
+        choice = _read_first(reply.get("choices"))
         message = choice.get("message")
-        usage = _usage(reply.get("usage"), ("prompt_tokens",), "completion_tokens")
+        usage = _read_usage(reply.get("usage"), ("prompt_tokens",), "completion_tokens")
         if not isinstance(message, dict):
             return NoReply("a reply without a message")
         if message.get("refusal"):
@@ -93,7 +93,7 @@ class OpenAI:
             content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
         if not isinstance(content, str):
             return NoReply("a reply without text")
-        return Got(_spoken(content), usage, choice.get("finish_reason") == "length")
+        return Got(_strip_thinking(content), usage, choice.get("finish_reason") == "length")
 
 
 class Anthropic:
@@ -111,8 +111,8 @@ class Anthropic:
             "max_tokens": self._max_output,
             "system": request.system,
             "messages": [{"role": "user", "content": request.user}],
-            "tools": [{"name": _TOOL, "description": "Hands over the answer.", "input_schema": request.schema}],
-            "tool_choice": {"type": "tool", "name": _TOOL},
+            "tools": [{"name": _TOOL_NAME, "description": "Hands over the answer.", "input_schema": request.schema}],
+            "tool_choice": {"type": "tool", "name": _TOOL_NAME},
             **({"temperature": 0} if self._temperature else {}),
         }
 
@@ -121,7 +121,7 @@ class Anthropic:
         return given
 
     def read(self, reply: Any) -> Got | NoReply:
-        usage = _usage(
+        usage = _read_usage(
             reply.get("usage"), ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), "output_tokens"
         )
         cut = reply.get("stop_reason") == "max_tokens"
@@ -137,16 +137,16 @@ class Anthropic:
         return Got("".join(words), usage, cut) if any(words) else NoReply("a reply without text")
 
 
-def _first(listed: Any) -> dict[str, Any]:
+def _read_first(listed: Any) -> dict[str, Any]:
     return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
 
 
-def _spoken(content: str) -> str:
+def _strip_thinking(content: str) -> str:
     """Without what some models think aloud."""
     return content.rpartition("</think>")[2] if "<think>" in content else content
 
 
-def _usage(told: Any, inward: tuple[str, ...], outward: str) -> Usage | None:
+def _read_usage(told: Any, inward: tuple[str, ...], outward: str) -> Usage | None:
     """None where it is not told, or not in a way that can be believed."""
     if not isinstance(told, dict):
         return None
@@ -167,7 +167,7 @@ class Endpoint:
     def __init__(
         self, protocol: OpenAI | Anthropic, url: str, key: str, timeout_s: float, environment: Mapping[str, str]
     ) -> None:
-        self._protocol, self._url, self._key = protocol, _full(url, protocol.path), key
+        self._protocol, self._url, self._key = protocol, _complete_url(url, protocol.path), key
         self._timeout_s, self._environment = timeout_s, environment
 
     @property
@@ -192,9 +192,9 @@ class Endpoint:
             environment=self._environment,
         )
         if isinstance(reply, http.Lost):
-            return self._lost(reply)
+            return self._explain_loss(reply)
         if reply.status != 200:
-            return self._refused(reply, now_s)
+            return self._explain_status(reply, now_s)
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):
@@ -202,10 +202,10 @@ class Endpoint:
         if not isinstance(said, dict):
             return NoReply("a reply that is not an object", next="Check what that address serves.")
         if said.get("error") and not said.get("choices"):
-            return NoReply(f"an error instead of an answer{self._in_words(said)}")
+            return NoReply(f"an error instead of an answer{self._describe_error(said)}")
         return self._protocol.read(said)
 
-    def _lost(self, lost: http.Lost) -> NoReply:
+    def _explain_loss(self, lost: http.Lost) -> NoReply:
         detail = f" ({lost.detail})" if lost.detail else ""
         if lost.why == "too long":
             return NoReply(f"a reply of more than {MOST_BYTES >> 20} MiB")
@@ -215,12 +215,12 @@ class Endpoint:
         gone = lost.why == "unreachable"
         return NoReply(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
 
-    def _refused(self, reply: http.HttpReply, now_s: float) -> NoReply:
+    def _explain_status(self, reply: http.HttpReply, now_s: float) -> NoReply:
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):
             said = None
-        words = self._in_words(said)
+        words = self._describe_error(said)
         what = f"the server answered {reply.status}{words}"
         if reply.status in (400, 404, 422, 501) and self._protocol.give_way(words):
             return NoReply(what, free=True, otherwise=True)
@@ -232,9 +232,9 @@ class Endpoint:
             403: "Check the key in the variable that `dream.model.key_env` names.",
             404: "Check `dream.model.url` and `dream.model.model`.",
         }.get(reply.status, "Check `dream.model.url` and `dream.model.model`.")
-        return NoReply(what, next, free=True, nobody=reply.status in _NOT_LET_IN)
+        return NoReply(what, next, free=True, nobody=reply.status in _NO_ACCESS)
 
-    def _in_words(self, said: Any) -> str:
+    def _describe_error(self, said: Any) -> str:
         """What the server says, short and without what it may repeat of ours."""
         error = said.get("error") if isinstance(said, dict) else None
         message = error.get("message") if isinstance(error, dict) else error
@@ -244,7 +244,7 @@ class Endpoint:
         return f": {plain[:200]}"
 
 
-def _full(url: str, path: str) -> str:
+def _complete_url(url: str, path: str) -> str:
     """`https://host`, `https://host/v1` and the whole address are all understood."""
     url = url.rstrip("/")
     end = path.removeprefix("/v1")

@@ -26,14 +26,14 @@ from dreamkeep.session.reading.tools import find_words, texts_in
 SHORTEST_NOTE, LONGEST_NOTE, LONGEST_QUOTE, MOST_QUOTES = 12, 500, 2000, 6
 KEEP, SUGGEST, DROP = VERDICTS
 #: What results of tools may show without a word of the user's.
-_SHOWN = frozenset(("procedure", "failure_fix"))
+_SHOWN_BY_TOOLS = frozenset(("procedure", "failure_fix"))
 #: Lines before and behind a quote that count as beside it.
 _BESIDE = 12
 _TRIES = 20
 #: More words with a large letter than these are no names: so German writes its nouns.
 _FEW_NAMES = 3
 #: The member by which one of a list is known.
-_SIGNS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
+_KEYS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
 
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 _NAME = re.compile(r"(?<![\w`])(?:--?\w[\w-]*|[\w.~/-]*[\w/][./_:@-][\w./_:@-]*\w|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)(?![\w`])")
@@ -108,42 +108,42 @@ class Material:
         `tool_words`: of the whole session."""
         self._tool_words = tool_words or ToolWords(given_of(()))
         self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
-        self._texts = {place_of(one): tuple(texts_in(one)) for one in messages}
-        self._at: dict[str, list[int]] = {}
+        self._texts_at = {place_of(one): tuple(texts_in(one)) for one in messages}
+        self._lines_at: dict[str, list[int]] = {}
         for n, line in enumerate(self.lines):
-            self._at.setdefault(line.seq, []).append(n)
-        self._all = _normalise("\n".join((*beside, *(line.text for line in self.lines))))
-        self._commands = _normalise("\n".join(self._said_or_run()))
+            self._lines_at.setdefault(line.seq, []).append(n)
+        self._shown_text = _normalise("\n".join((*beside, *(line.text for line in self.lines))))
+        self._commands = _normalise("\n".join(self._list_said_or_run()))
 
     def quoted(self, place: str, words: str) -> Quoted | str:
         """The quote as it stands there, or why it is none."""
         wanted = words.strip()
-        if place not in self._at:
+        if place not in self._lines_at:
             return "a place that was not shown"
         if place in self.known:
             return "a place that was read before"
         if not wanted or len(wanted) > LONGEST_QUOTE:
             return "a quote that is too short or too long"
-        found = find_words(wanted, self._texts.get(place, ()))
+        found = find_words(wanted, self._texts_at.get(place, ()))
         if not found:
             return "a quote that is not there"
-        line = self._line_with(place, found)
-        return Quoted(place, found, *_whose(line))
+        line = self._find_line(place, found)
+        return Quoted(place, found, *_find_author(line))
 
-    def _line_with(self, place: str, words: str) -> DigestLine:
+    def _find_line(self, place: str, words: str) -> DigestLine:
         """The line that shows these words; of a paste that was shortened, the paste."""
-        lines = [self.lines[n] for n in self._at[place]]
+        lines = [self.lines[n] for n in self._lines_at[place]]
         short = "".join(words.split())
         holding = [line for line in lines if short in "".join(line.text.split())]
         folded = [line for line in lines if line.origin == PASTED]
         return (holding or folded or lines)[0]
 
     def around(self, places: Collection[str], width: int) -> tuple[DigestLine, ...]:
-        near = {n for place in places for at in self._at.get(place, ()) for n in range(at - width, at + width + 1)}
+        near = {n for place in places for at in self._lines_at.get(place, ()) for n in range(at - width, at + width + 1)}
         return tuple(line for n, line in enumerate(self.lines) if n in near)
 
     def shows(self, name: str) -> bool:
-        return _normalise(name) in self._all
+        return _normalise(name) in self._shown_text
 
     def shows_beside(self, number: str, places: Collection[str]) -> bool:
         beside = "\n".join(line.text for line in self.around(places, _BESIDE))
@@ -156,14 +156,14 @@ class Material:
     def was_said_or_run(self, command: str) -> bool:
         return _normalise(command) in self._commands
 
-    def _said_or_run(self) -> Iterator[str]:
+    def _list_said_or_run(self) -> Iterator[str]:
         """What the user typed, what the agent said and what it ran; nothing that a tool printed."""
         for line in self.lines:
             if line.origin in (TYPED, ANSWER, AGENT, PASTED):
                 yield line.text
             elif line.origin == TOOL:
                 yield line.text.partition(" → ")[0]
-            yield from self._texts.get(line.seq, ())[1:]
+            yield from self._texts_at.get(line.seq, ())[1:]
 
 
 def given_of(messages: Iterable[Message]) -> Given:
@@ -172,7 +172,7 @@ def given_of(messages: Iterable[Message]) -> Given:
     return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
 
 
-def _whose(line: DigestLine) -> tuple[str, str]:
+def _find_author(line: DigestLine) -> tuple[str, str]:
     if line.role == "user":
         return "user", line.origin
     return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
@@ -195,7 +195,7 @@ def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool =
     found: list[Item] = []
     dropped: Counter[str] = Counter()
     for one in listed(answer, "items", cut=cut):
-        item = _item(one, materials)
+        item = _read_item(one, materials)
         if isinstance(item, str):
             dropped[item] += 1
         elif any(_is_same(item, other) for other in found):
@@ -213,7 +213,7 @@ def _is_same(item: Item, other: Item) -> bool:
     return item.session == other.session and (item.note == other.note or same_words)
 
 
-def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
+def _read_item(one: Any, materials: Mapping[str, Material]) -> Item | str:
     """The item, or why it is none."""
     if not isinstance(one, Mapping) or not isinstance(one.get("quotes"), list) or not isinstance(one.get("note"), str):
         return "not an item"
@@ -222,7 +222,7 @@ def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
         return "an unknown kind, strength or scope"
     if scope == "branch":
         return "it applies to this piece of work only"
-    quotes, material = _quotes(one["quotes"], materials)
+    quotes, material = _read_quotes(one["quotes"], materials)
     if isinstance(quotes, str):
         return quotes
     assert material is not None
@@ -237,14 +237,14 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     if not SHORTEST_NOTE <= len(words) <= LONGEST_NOTE:
         return "a note that is too short or too long"
     places = [one.place for one in item.quotes]
-    if not item.typed and item.kind not in _SHOWN and all(one.origin == TOOL for one in item.quotes):
+    if not item.typed and item.kind not in _SHOWN_BY_TOOLS and all(one.origin == TOOL for one in item.quotes):
         return "only a tool's output shows it"
-    for command in _commands_in(words):
+    for command in _find_commands(words):
         if not material.was_said_or_run(command):
             return "a command that nobody ran or typed"
-    if any(not material.shows(name) for name in _names_in(words)):
+    if any(not material.shows(name) for name in _find_names(words)):
         return "a name that the session does not show"
-    if any(not material.shows_beside(number, places) for number in _numbers_in(words)):
+    if any(not material.shows_beside(number, places) for number in _find_numbers(words)):
         return "a number that the evidence does not show"
     taken = material.taken_from_tools(words)
     if taken == COMMAND:
@@ -253,12 +253,12 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     return item._replace(note=words, borrowed=bool(taken))
 
 
-def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
+def _read_quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
     """The quotes that hold, all of one session. The first one is decisive: without it there is no item."""
     found: list[Quoted] = []
     material: Material | None = None
     for n, one in enumerate(given[:MOST_QUOTES]):
-        made, own = _quote(one, materials, material)
+        made, own = _read_quote(one, materials, material)
         if isinstance(made, str):
             if n == 0:
                 return made, None
@@ -269,21 +269,21 @@ def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[
     return (tuple(found), material) if found else ("an item without a quote", None)
 
 
-def _quote(one: object, materials: Mapping[str, Material], only: Material | None) -> tuple[Quoted | str, Material | None]:
+def _read_quote(one: object, materials: Mapping[str, Material], only: Material | None) -> tuple[Quoted | str, Material | None]:
     """A quote and the session that it stands in, or why there is none. `only`: the one session that it may be of."""
     place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
     if isinstance(place, (int, float)) and not isinstance(place, bool):
         place = str(place)
     if not isinstance(place, str) or not isinstance(words, str):
         return "a quote without a place or text", None
-    label, seq = _labelled(place, materials)
+    label, seq = _split_label(place, materials)
     own = materials.get(label)
     if own is None or (only is not None and own is not only):
         return "a place that was not shown", None
     return own.quoted(seq, words), own
 
 
-def _labelled(place: str, materials: Mapping[str, Material]) -> tuple[str, str]:
+def _split_label(place: str, materials: Mapping[str, Material]) -> tuple[str, str]:
     place = place.strip().strip("[]").strip()
     letters = re.match(r"[A-Z]*", place)
     label = letters[0] if letters else ""
@@ -295,18 +295,18 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _commands_in(note: str) -> list[str]:
+def _find_commands(note: str) -> list[str]:
     return [code for code in _CODE.findall(note) if _SHELL.match(code)]
 
 
-def _names_in(note: str) -> list[str]:
+def _find_names(note: str) -> list[str]:
     """What can't be said without the session: code, paths, identifiers, names of people and things."""
     code = [one for one in _CODE.findall(note) if not _SHELL.match(one)]
     bare = _CODE.sub(" ", note)
-    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_proper_in(bare)]
+    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_find_proper_names(bare)]
 
 
-def _proper_in(text: str) -> list[str]:
+def _find_proper_names(text: str) -> list[str]:
     """Names of people and things, without the ending that a sentence gives them. Where every noun is written large, a large
     letter tells nothing."""
     found: list[str] = _PROPER.findall(text)
@@ -321,7 +321,7 @@ def _is_plain_word(name: str) -> bool:
     return len(parts) <= 3 and all(part.isalpha() and (part.islower() or part.istitle()) for part in parts)
 
 
-def _numbers_in(note: str) -> list[str]:
+def _find_numbers(note: str) -> list[str]:
     return [one.strip(".,") for one in _NUMBER.findall(_CODE.sub(" ", note)) if len(one.strip(".,")) > 1]
 
 
@@ -334,10 +334,10 @@ def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verd
     for one in listed(answer, "verdicts", cut=cut):
         if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
             continue
-        at = _number(one.get("item"), count)
+        at = _read_number(one.get("item"), count)
         if at is None:
             continue
-        made = Verdict(one["verdict"], _short(one.get("why")), one_line(_short(one.get("note"), LONGEST_NOTE)))
+        made = Verdict(one["verdict"], _shorten(one.get("why")), one_line(_shorten(one.get("note"), LONGEST_NOTE)))
         before = found[at]
         if before is None or VERDICTS.index(made.verdict) > VERDICTS.index(before.verdict):
             found[at] = made
@@ -350,20 +350,20 @@ def read_operations(answer: object, near: Sequence[Collection[str]]) -> list[Ope
     for one in listed(answer, "operations"):
         if not isinstance(one, Mapping) or one.get("operation") not in OPERATIONS:
             continue
-        at = _number(one.get("item"), len(near))
+        at = _read_number(one.get("item"), len(near))
         other = str(one.get("other") or "").strip()
         if at is not None and one["operation"] != "new" and other in near[at]:
-            found[at] = Operation(one["operation"], other, _short(one.get("why")))
+            found[at] = Operation(one["operation"], other, _shorten(one.get("why")))
     return found
 
 
-def _number(value: object, count: int) -> int | None:
+def _read_number(value: object, count: int) -> int | None:
     if isinstance(value, str) and value.strip().isdigit():
         value = int(value)
     return value - 1 if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= count else None
 
 
-def _short(value: object, longest: int = 300) -> str:
+def _shorten(value: object, longest: int = 300) -> str:
     return one_line(value)[: longest + 1] if isinstance(value, str) else ""
 
 
@@ -374,24 +374,24 @@ def listed(answer: object, name: str, *, cut: bool = False) -> list[Any]:
     """The list that was asked for, whatever stands around it."""
     found: Any = answer
     if isinstance(found, str):
-        found = _parsed(found, name, cut)
+        found = _parse_json(found, name, cut)
     if isinstance(found, Mapping) and isinstance(found.get(name), str):
-        found = _parsed(found[name], name, cut)  # some put the list into quotes
+        found = _parse_json(found[name], name, cut)  # some put the list into quotes
     inner = found.get(name) if isinstance(found, Mapping) else found
     if not isinstance(inner, list):
         raise UnreadableAnswer(f"an answer without a list of {name}")
-    if inner and not any(_is_meant(one, name) for one in inner):
+    if inner and not any(_has_key(one, name) for one in inner):
         # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
         raise UnreadableAnswer(f"an answer whose list holds no {name}")
     return inner
 
 
-def _is_meant(one: object, name: str) -> bool:
+def _has_key(one: object, name: str) -> bool:
     """Whether it is meant as one of those that were asked for, however wrong."""
-    return isinstance(one, Mapping) and _SIGNS[name] in one
+    return isinstance(one, Mapping) and _KEYS[name] in one
 
 
-def _parsed(text: str, name: str, cut: bool) -> Any:
+def _parse_json(text: str, name: str, cut: bool) -> Any:
     stripped = text.strip()
     try:
         return json.loads(stripped)
@@ -407,14 +407,14 @@ def _parsed(text: str, name: str, cut: bool) -> Any:
             value, _end = decoder.raw_decode(stripped, at)
         except (ValueError, RecursionError):
             continue
-        if (isinstance(value, dict) and name in value) or (isinstance(value, list) and value and _is_meant(value[0], name)):
+        if (isinstance(value, dict) and name in value) or (isinstance(value, list) and value and _has_key(value[0], name)):
             return value
     if cut:
-        return _whole_ones(stripped)
+        return _read_complete_objects(stripped)
     raise UnreadableAnswer("an answer that is not JSON" if stripped else "an empty answer")
 
 
-def _whole_ones(text: str) -> list[Any]:
+def _read_complete_objects(text: str) -> list[Any]:
     """Of a list that was cut off: the objects that are complete."""
     decoder = json.JSONDecoder()
     at = text.find("[")

@@ -27,13 +27,13 @@ from dreamkeep.host import Host, http
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 #: How often a question is put in another way, because the server does not know a part of it.
-_OTHER_WAYS = 4
+_MOST_ADAPTATIONS = 4
 
 URLS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
-_FREE = Prices()
+_NO_PRICES = Prices()
 
 
 class ModelCall(Protocol):
@@ -60,11 +60,11 @@ class Model:
         asked: ModelCall,
         budget: TokenBudget,
         *,
-        prices: Prices = _FREE,
+        prices: Prices = _NO_PRICES,
         max_output: int = 4096,
         retries: int = 3,
     ) -> None:
-        self._host, self._asked, self._budget = host, asked, budget
+        self._host, self._call, self._budget = host, asked, budget
         self._prices, self._max_output, self._retries = prices, max_output, retries if asked.retries else 0
 
     @property
@@ -74,10 +74,10 @@ class Model:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never stand in a request: our own key."""
-        return self._asked.secrets
+        return self._call.secrets
 
     def ask(self, request: Request) -> ModelReply:
-        got = self._answer(request)
+        got = self._ask_until_answered(request)
         return ModelReply(got.found, got.cut)
 
     def unreadable(self, request: Request, why: str) -> NoAnswer:
@@ -85,36 +85,36 @@ class Model:
 
     # -- asking
 
-    def _answer(self, question: Request) -> Got:
+    def _ask_until_answered(self, question: Request) -> Got:
         tries = ways = 0
         before: NoReply | None = None
         while True:
-            body = self._asked.body(question)
+            body = self._call.body(question)
             try:
-                got = self._ask(body)
+                got = self._ask_once(body)
             except OverBudget as problem:
                 if before is None:
                     raise
                 later = f"It was not asked again: {problem.what}. A later run does."
-                raise self._no_answer(before, later) from None
+                raise self._make_no_answer(before, later) from None
             if isinstance(got, Got):
                 return got
             before = got
-            if got.otherwise and ways < _OTHER_WAYS:
+            if got.otherwise and ways < _MOST_ADAPTATIONS:
                 ways += 1
                 continue
-            wait_s = self._wait(tries, got)
+            wait_s = self._find_wait_s(tries, got)
             if wait_s is None:
-                raise self._no_answer(got, got.next or "A later run tries again.")
+                raise self._make_no_answer(got, got.next or "A later run tries again.")
             tries += 1
             self._host.sleep(wait_s)
 
-    def _no_answer(self, trouble: NoReply, next: str) -> NoAnswer:
-        problem = NoAnswer(trouble.what, where=self._asked.where(), next=next)
+    def _make_no_answer(self, trouble: NoReply, next: str) -> NoAnswer:
+        problem = NoAnswer(trouble.what, where=self._call.where(), next=next)
         problem.nobody = trouble.nobody
         return problem
 
-    def _wait(self, tries: int, trouble: NoReply) -> float | None:
+    def _find_wait_s(self, tries: int, trouble: NoReply) -> float | None:
         """How long until it is asked again; None: not now."""
         if not trouble.again or tries >= self._retries:
             return None
@@ -125,10 +125,10 @@ class Model:
         # A server that wants to be left alone for longer is: a later run asks again.
         return wait_s if wait_s <= _LONGEST_WAIT_S else None
 
-    def _ask(self, body: bytes) -> Got | NoReply:
-        most = self._usage(len(body) + HIDDEN_TOKENS, self._max_output)
+    def _ask_once(self, body: bytes) -> Got | NoReply:
+        most = self._make_usage(len(body) + HIDDEN_TOKENS, self._max_output)
         self._budget.set_aside(most)
-        got = self._asked.ask(body, self._host.now() / 1e9)
+        got = self._call.ask(body, self._host.now() / 1e9)
         if isinstance(got, Got):
             told = got.usage
             if told is None:
@@ -140,8 +140,8 @@ class Model:
 
     def check_budget(self) -> None:
         """Where not even a question about nothing fits, no session is to blame: said before a run begins."""
-        nothing = self._asked.body(read_request(()))
-        most = self._usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
+        nothing = self._call.body(read_request(()))
+        most = self._make_usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
         today = self._budget.lacks_today(most)
         lack = self._budget.lack(most) or self._budget.lacks_ever(most)
         if lack is None and today is not None:
@@ -158,7 +158,7 @@ class Model:
                 next=f"Raise `{lack}`, or lower `dream.model.max_output`.",
             )
 
-    def _usage(self, tokens_in: int, tokens_out: int) -> Usage:
+    def _make_usage(self, tokens_in: int, tokens_out: int) -> Usage:
         return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))
 
 
@@ -180,7 +180,7 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
             where=f"backend {name}",
             next="Set `dream.model.price_in` and `dream.model.price_out` (USD per million tokens).",
         )
-    asked = _command(config, environment, folder) if name == "command" else _endpoint(name, config, environment)
+    asked = _make_command(config, environment, folder) if name == "command" else _make_endpoint(name, config, environment)
     return Model(
         host,
         asked,
@@ -191,7 +191,7 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
     )
 
 
-def _command(config: Config, environment: Mapping[str, str], folder: str) -> Command:
+def _make_command(config: Config, environment: Mapping[str, str], folder: str) -> Command:
     words = config["dream.model.command"]
     if not words:
         example = f'For example: command = ["{BUILT_IN[0]}", "-p"].'
@@ -199,15 +199,15 @@ def _command(config: Config, environment: Mapping[str, str], folder: str) -> Com
     return Command(words, config["dream.model.timeout_s"], environment, folder)
 
 
-def _endpoint(name: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
+def _make_endpoint(name: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
     kinds: dict[str, type[OpenAI] | type[Anthropic]] = {"openai": OpenAI, "anthropic": Anthropic}
     if name not in kinds:
         raise BadConfig(f"no backend `{name}` asks a model", where="dream.backend", next=f"Known: {', '.join(URLS)}, command.")
     if not config["dream.model.model"]:
         raise BadConfig("no model is set", where="dream.model.model", next="Name one that the server offers.")
     url = config["dream.model.url"] or URLS[name]
-    _bearable(url)
-    key = _key(name, config, environment)
+    _check_encrypted(url)
+    key = _read_key(name, config, environment)
     return Endpoint(
         kinds[name](config["dream.model.model"], config["dream.model.max_output"]),
         url,
@@ -217,7 +217,7 @@ def _endpoint(name: str, config: Config, environment: Mapping[str, str]) -> Endp
     )
 
 
-def _bearable(url: str) -> None:
+def _check_encrypted(url: str) -> None:
     """Sessions and keys do not cross the internet in the clear."""
     from urllib.parse import urlsplit
 
@@ -226,7 +226,7 @@ def _bearable(url: str) -> None:
         raise BadConfig("plain http is allowed only on this machine and network", where="dream.model.url", next="Use https://.")
 
 
-def _key(name: str, config: Config, environment: Mapping[str, str]) -> str:
+def _read_key(name: str, config: Config, environment: Mapping[str, str]) -> str:
     variable = config["dream.model.key_env"]
     key = environment.get(variable or KEYS[name], "").strip()
     # A server of one's own may want none; the vendors' do.

@@ -1,10 +1,10 @@
-"""From a session's digest to judged items, by questions that anybody may answer at any time. Pure.
+"""Turns a session's digest into judged items, by requests that anybody may answer at any time. Pure.
 
     session ─► batches ─► read ─► items, checked ─► challenge ─► verdicts ─► judged
                (a large session gives several; small ones of a project share one)
 
-`advance` is given the answers there are, and says what is still to be asked. Whoever asks (a model behind HTTP, a command, the
-agent in its own session, a folder of files that somebody answers tomorrow) gives the answers back under the requests' ids.
+`advance` takes the answers that there are and returns what is still to be asked. The answers come under the requests' ids, from a
+model behind HTTP, a command, the agent in its own session, or a folder of files that somebody answers tomorrow.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.reading.digest import DigestLine, digest, fold, place_of
 from dreamkeep.session.reading.origin import OWN_WORDS
 
-#: A request holds so much of a session at most, in tokens; small sessions share one of this size.
+#: The most tokens of one session in a request; of small sessions that share one; and how many may share it.
 PART_TOKENS, SHARED_TOKENS, MOST_SHARED = 20_000, 6_000, 6
-#: So many items are challenged at once.
-_DOUBTS = 12
-#: Lines before and behind the evidence that a challenge shows; and how much of each.
+#: How many items one challenge holds.
+_CHALLENGED_AT_ONCE = 12
+#: How many lines around the evidence a challenge shows; and how many characters of the lines around, the evidence, and other
+#: lines that the user typed.
 _AROUND, _AROUND_TEXT, _QUOTED_TEXT, _LATER_TEXT = 4, 500, 2400, 240
 
 ACTIVE, SUGGESTED = "active", "suggested"
 
 
 class ModelReply(NamedTuple):
-    """An answer: text or parsed JSON. `cut`: it was stopped for its length."""
+    """An answer, as text or parsed JSON. `cut`: it was cut off because of its length."""
 
     found: Any
     cut: bool = False
 
 
 class SessionText(NamedTuple):
-    """A session to be read. `messages` hold no secrets. `read`: stretches of seqs that were read before."""
+    """A session to read. Its `messages` contain no secrets. `read`: ranges of seqs that were read before."""
 
     id: str
     agent: str
@@ -62,7 +63,7 @@ class SessionText(NamedTuple):
     read: tuple[tuple[int, int], ...] = ()
     #: (id, title) each.
     tasks: tuple[tuple[str, str], ...] = ()
-    #: Lines of the user that an agent wrote first, in another session.
+    #: Lines in the user's messages that an agent wrote earlier, in another session.
     heard: frozenset[str] = frozenset()
 
     def knows(self, place: str) -> bool:
@@ -74,7 +75,7 @@ def seq_of(place: str) -> int:
 
 
 class ReadBatch(NamedTuple):
-    """What one read request shows: sources and what their answers are checked against, by label."""
+    """The contents of one read request: its sources, and by label what answers are checked against."""
 
     sources: tuple[RequestSource, ...]
     materials: Mapping[str, Material]
@@ -93,7 +94,7 @@ class Judged(NamedTuple):
 
 
 class ReadingProgress(NamedTuple):
-    """`needed`: what is still to be asked; empty when it is done. `unreadable`: ids of answers that are none, and why."""
+    """`needed`: what is still to be asked; empty at the end. `unreadable`: by request id, why its answer can't be used."""
 
     needed: tuple[Request, ...]
     judged: tuple[Judged, ...]
@@ -105,51 +106,55 @@ class ReadingProgress(NamedTuple):
 
 
 def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOKENS) -> list[ReadBatch]:
-    """Sessions that fit share a request where they are small; one that is too large is cut at what the user typed."""
+    """Small sessions of a project share a request; a session that is too large is split where the user typed something."""
     small: list[tuple[SessionText, tuple[DigestLine, ...], int]] = []
     found: list[ReadBatch] = []
-    words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # looks at nothing before it is asked
+    words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # computed when first needed
     for session in sessions:
         lines = tuple(digest(session.messages, session.cwd, session.heard.__contains__))
         if not _has_news(session, lines):
             continue
-        size = sum(map(_tokens, lines))
+        size = sum(map(_count_tokens, lines))
         if size <= SHARED_TOKENS // 2 and len(sessions) > 1:
             small.append((session, lines, size))
         else:
-            found += [_batch([(session, part)], words) for part in _parts(lines, part_tokens) if _has_news(session, part)]
-    return [*found, *(_batch([(session, lines) for session, lines, _ in group], words) for group in _groups(small))]
+            found += [
+                _make_batch([(session, part)], words)
+                for part in _split_at_prompts(lines, part_tokens)
+                if _has_news(session, part)
+            ]
+    return [*found, *(_make_batch([(session, lines) for session, lines, _ in group], words) for group in _group_small(small))]
 
 
 def _has_news(session: SessionText, lines: Iterable[DigestLine]) -> bool:
-    """The user said something that is not known."""
+    """Whether a line of the user's was not read before."""
     return any(line.role == "user" and not session.knows(line.seq) for line in lines)
 
 
-def _tokens(line: DigestLine) -> int:
+def _count_tokens(line: DigestLine) -> int:
     return estimate(line.text) + 8
 
 
-def _parts(lines: tuple[DigestLine, ...], most: int) -> Iterator[tuple[DigestLine, ...]]:
-    """At least one. A part begins with what the user typed; where he typed nothing for long, anywhere."""
+def _split_at_prompts(lines: tuple[DigestLine, ...], most: int) -> Iterator[tuple[DigestLine, ...]]:
+    """A part begins with what the user typed; where nothing was typed for long, anywhere."""
     part: list[DigestLine] = []
     size = 0
     for line in lines:
-        if part and size + _tokens(line) > most:
+        if part and size + _count_tokens(line) > most:
             cut = max((n for n, one in enumerate(part) if one.origin in OWN_WORDS and n), default=len(part))
             yield tuple(part[:cut])
             part = part[cut:]
-            size = sum(map(_tokens, part))
+            size = sum(map(_count_tokens, part))
         part.append(line)
-        size += _tokens(line)
+        size += _count_tokens(line)
     if part:
         yield tuple(part)
 
 
-def _groups(
+def _group_small(
     small: Iterable[tuple[SessionText, tuple[DigestLine, ...], int]],
 ) -> Iterator[list[tuple[SessionText, tuple[DigestLine, ...], int]]]:
-    """Of one project each, in order."""
+    """Groups of small sessions of the same project, in order."""
     open_: dict[str, list[tuple[SessionText, tuple[DigestLine, ...], int]]] = {}
     for one in small:
         group = open_.setdefault(one[0].project, [])
@@ -160,7 +165,7 @@ def _groups(
     yield from (group for group in open_.values() if group)
 
 
-def _batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
+def _make_batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
     sources: list[RequestSource] = []
     materials: dict[str, Material] = {}
     for n, (session, lines) in enumerate(given):
@@ -181,7 +186,7 @@ def _batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_wor
 
 
 def advance(batch: ReadBatch, answers: Mapping[str, ModelReply]) -> ReadingProgress:
-    """What is to be asked next of this batch, or what came of it."""
+    """What to ask next about this batch, or its results."""
     asked = read_request(batch.sources)
     if asked.id not in answers:
         return ReadingProgress((asked,), (), Counter(), {})
@@ -192,22 +197,22 @@ def advance(batch: ReadBatch, answers: Mapping[str, ModelReply]) -> ReadingProgr
     dropped = Counter(items.dropped)
     if answers[asked.id].cut:
         if not items.found and not dropped:
-            # Nobody said that there is nothing to find.
+            # An answer that was cut off doesn't say that there is nothing to find.
             return ReadingProgress((asked,), (), Counter(), {asked.id: "the answer was cut off before its first item"})
         dropped["the answer was cut off"] += 1
-    return _challenged(batch, items.found, dropped, answers)
+    return _challenge(batch, items.found, dropped, answers)
 
 
-def _challenged(
+def _challenge(
     batch: ReadBatch, items: Sequence[Item], dropped: Counter[str], answers: Mapping[str, ModelReply]
 ) -> ReadingProgress:
     by_session = {material.session: material for material in batch.materials.values()}
     needed: list[Request] = []
     judged: list[Judged] = []
     unreadable: dict[str, str] = {}
-    for start in range(0, len(items), _DOUBTS):
-        some = [item for _, of in _by_session(items[start : start + _DOUBTS]) for item in of]
-        asked = challenge_request([_excerpt(of, by_session[session]) for session, of in _by_session(some)])
+    for start in range(0, len(items), _CHALLENGED_AT_ONCE):
+        some = [item for _, of in _group_by_session(items[start : start + _CHALLENGED_AT_ONCE]) for item in of]
+        asked = challenge_request([_make_excerpt(of, by_session[session]) for session, of in _group_by_session(some)])
         reply = answers.get(asked.id)
         try:
             verdicts = read_verdicts(reply.found, len(some), cut=reply.cut) if reply else None
@@ -239,28 +244,28 @@ def classify(item: Item, verdict: Verdict | None, material: Material) -> Judged 
     return Judged(item, ACTIVE if item.is_active(verdict.verdict) else SUGGESTED, verdict.why)
 
 
-def _by_session(items: Iterable[Item]) -> list[tuple[str, list[Item]]]:
+def _group_by_session(items: Iterable[Item]) -> list[tuple[str, list[Item]]]:
     found: dict[str, list[Item]] = {}
     for item in items:
         found.setdefault(item.session, []).append(item)
     return list(found.items())
 
 
-def _excerpt(items: Sequence[Item], material: Material) -> Excerpt:
-    """The lines around the evidence, and in brief all that the user typed: what he said later may have taken it back."""
+def _make_excerpt(items: Sequence[Item], material: Material) -> Excerpt:
+    """The lines around the evidence, and shortened all that the user typed: a later line may have taken an item back."""
     quoted = {one.place for item in items for one in item.quotes}
     near = set(material.around(quoted, _AROUND))
     lines = []
     for line in material.lines:
         if line.seq in quoted:
-            lines.append(_shorter(line, _QUOTED_TEXT))
+            lines.append(_shorten(line, _QUOTED_TEXT))
         elif line in near:
-            lines.append(_shorter(line, _AROUND_TEXT))
+            lines.append(_shorten(line, _AROUND_TEXT))
         elif line.origin in OWN_WORDS:
-            lines.append(_shorter(line, _LATER_TEXT))
+            lines.append(_shorten(line, _LATER_TEXT))
     doubts = tuple(Doubt(item.kind, item.note, tuple(dict.fromkeys(one.place for one in item.quotes))) for item in items)
     return Excerpt(tuple(lines), doubts)
 
 
-def _shorter(line: DigestLine, most: int) -> DigestLine:
+def _shorten(line: DigestLine, most: int) -> DigestLine:
     return line._replace(text=fold(line.text, most // 2, most // 2))

@@ -1,6 +1,6 @@
-"""One session, read by a model: asked as reading.py says, and what comes of it as insights.
+"""Reads one session with a model (reading.py makes the requests) and turns the results into insights.
 
-The run that calls this (each.py) journals them, with what follows for the notes. What fails here is tried again by a later run.
+The caller (read_session.py) gives them to the run, which journals them and concludes notes. A later run repeats what fails here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
 
-#: How sure an insight is by its shelf.
-_SURE = {ACTIVE_SHELF: 0.9, INBOX: 0.5}
-_FOR_ALL = "it sounds like a wish for all projects"
+#: The confidence of an insight, by its shelf.
+_CONFIDENCE = {ACTIVE_SHELF: 0.9, INBOX: 0.5}
+_WHY_FOR_ALL = "it sounds like a wish for all projects"
 
 
 class Asks(Protocol):
-    """Whoever answers requests. May raise NoAnswer, or OverBudget. `shares`: small sessions may share a request."""
+    """Answers requests: a model, or an exchange folder. May raise NoAnswer or OverBudget. `shares`: small sessions may share a
+    request."""
 
     shares: bool
 
@@ -53,11 +54,11 @@ class Asks(Protocol):
     def ask(self, request: Request) -> ModelReply: ...
 
     def unreadable(self, request: Request, why: str) -> NoAnswer:
-        """Told that its answer is none; what to raise for it."""
+        """Reports that the answer to a request can't be used. Returns the error to raise."""
 
 
 class Piece(NamedTuple):
-    """One batch of a session: the seqs that it shows, what it gave, or why it gave nothing."""
+    """The result of one batch of a session: the seqs that it showed, what was found there, or why nothing was."""
 
     seqs: tuple[int, ...]
     judged: tuple[Judged, ...] = ()
@@ -75,7 +76,7 @@ def session_text(
     tasks: Sequence[tuple[str, str]],
     secrets: Iterable[str],
 ) -> SessionText:
-    """Without secrets. `read`: stretches that were read before; what came behind `finished` is for the next time."""
+    """The session without secrets. `read`: ranges that were read before. What comes after `finished` is left for the next run."""
     shown = [one for one in messages if one.seq <= finished]
     clean, (title, *titles) = clean_session(shown, (title, *(named for _, named in tasks)), secrets)
     tasks = tuple((id, named) for (id, _), named in zip(tasks, titles, strict=True))
@@ -83,43 +84,43 @@ def session_text(
 
 
 class ModelReader:
-    """Reads sessions one after the other. Small ones that follow are asked about in the same request."""
+    """Reads sessions one after the other. A small session shares its request with small ones that follow."""
 
     def __init__(self, model: Asks, part_tokens: int) -> None:
         self.model = model
         self._part_tokens = part_tokens
-        #: What was found in sessions whose turn has not come yet.
-        self._ahead: dict[str, Piece] = {}
+        #: Results of sessions that shared an earlier request, until it is their turn.
+        self._read_ahead: dict[str, Piece] = {}
 
     def read(self, text: SessionText, following: Callable[[], Sequence[SessionText]]) -> Iterator[Piece]:
-        """Each piece is asked about when it is asked for. `following`: sessions that come next, where this one is small."""
-        if text.id in self._ahead:
-            yield self._ahead.pop(text.id)
+        """Asks about each piece when it is iterated. `following`: loads the next sessions; used if this one is small."""
+        if text.id in self._read_ahead:
+            yield self._read_ahead.pop(text.id)
             return
         batches = make_batches([text], part_tokens=self._part_tokens)
         if len(batches) == 1 and self.model.shares:
-            batches = self._shared(text, batches[0], following)
+            batches = self._share_batch(text, batches[0], following)
         for batch in batches:
-            yield self._piece(batch, text)
+            yield self._ask_about(batch, text)
 
-    def _shared(self, text: SessionText, own: ReadBatch, following: Callable[[], Sequence[SessionText]]) -> list[ReadBatch]:
+    def _share_batch(self, text: SessionText, own: ReadBatch, following: Callable[[], Sequence[SessionText]]) -> list[ReadBatch]:
         """The request that this session shares with those that follow, if there are any."""
         others = [one for one in following()[: MOST_SHARED - 1] if one.project == text.project]
         shared = [one for one in make_batches([text, *others]) if text.id in one.sessions]
         return shared if len(shared) == 1 and len(shared[0].sessions) > 1 else [own]
 
-    def _piece(self, batch: ReadBatch, text: SessionText) -> Piece:
+    def _ask_about(self, batch: ReadBatch, text: SessionText) -> Piece:
         try:
-            done = self._settled(batch)
-        except Exception as problem:  # whoever is asked is anybody; this piece is tried again later, the others go on
-            return Piece(_seqs(batch, text.id), problem=problem)
+            done = self._ask_until_done(batch)
+        except Exception as problem:  # a backend may raise anything; a later run repeats this piece, the others go on
+            return Piece(_list_seqs(batch, text.id), problem=problem)
         for session in batch.sessions - {text.id}:
             of_it = tuple(one for one in done.judged if one.item.session == session)
-            self._ahead[session] = Piece(_seqs(batch, session), of_it)
+            self._read_ahead[session] = Piece(_list_seqs(batch, session), of_it)
         mine = tuple(one for one in done.judged if one.item.session == text.id)
-        return Piece(_seqs(batch, text.id), mine, done.dropped)
+        return Piece(_list_seqs(batch, text.id), mine, done.dropped)
 
-    def _settled(self, batch: ReadBatch) -> ReadingProgress:
+    def _ask_until_done(self, batch: ReadBatch) -> ReadingProgress:
         answers: dict[str, ModelReply] = {}
         while True:
             progress = advance(batch, answers)
@@ -128,10 +129,10 @@ class ModelReader:
             problems = [self.model.unreadable(one, progress.unreadable[one.id]) for one in progress.needed if one.id in answers]
             if problems:
                 raise problems[0]
-            answers |= self._answers(progress.needed)
+            answers |= self._ask_all(progress.needed)
 
-    def _answers(self, requests: Sequence[Request]) -> dict[str, ModelReply]:
-        """All are asked before anybody says that one is to be answered later."""
+    def _ask_all(self, requests: Sequence[Request]) -> dict[str, ModelReply]:
+        """Makes all requests before it raises Unanswered for one of them, so that an exchange learns of all."""
         found: dict[str, ModelReply] = {}
         later: Unanswered | None = None
         for request in requests:
@@ -144,34 +145,34 @@ class ModelReader:
         return found
 
     def merge(self, memory: Memory, insights: Sequence[Insight], near_files: NearFiles) -> list[tuple[str, dict[str, Any]]]:
-        """Events that link new insights with what is remembered. A model's answer that is none links nothing."""
+        """Events that link new insights with what is remembered. An answer that can't be read links nothing."""
         found: list[tuple[str, dict[str, Any]]] = []
         later: Unanswered | None = None
         asked = merge_requests(make_cases(memory, insights, near_files))
-        answers = self._answers([request for request, _ in asked])
+        answers = self._ask_all([request for request, _ in asked])
         for request, cases in asked:
             try:
                 found += links(answers[request.id], cases)
             except UnreadableAnswer as problem:
-                told = self.model.unreadable(request, str(problem))
-                later = told if isinstance(told, Unanswered) else later
+                error = self.model.unreadable(request, str(problem))
+                later = error if isinstance(error, Unanswered) else later
         if later is not None:
             raise later
         return found
 
 
-def _seqs(batch: ReadBatch, session: str) -> tuple[int, ...]:
+def _list_seqs(batch: ReadBatch, session: str) -> tuple[int, ...]:
     lines = [line for own in batch.materials.values() if own.session == session for line in own.lines]
     return tuple(sorted({seq_of(line.seq) for line in lines}))
 
 
 def as_insights(judged: Judged, text: SessionText, run: str) -> list[Insight]:
-    """For the project; and a clear wish of the person as a suggestion for all projects, beside it."""
+    """An insight for the project. If it sounds like a wish of the person, also a suggestion for all projects."""
     own = as_insight(judged, text, run)
     if judged.item.scope != "person" or not text.project or own.shelf == INBOX:
         return [own]
     id = insight_id(text.id, own.type, f"{judged.item.quotes[0].words}\0{own.text}\0person")
-    wider = own._replace(id=id, project="", confidence=_SURE[INBOX], shelf=INBOX, why=_FOR_ALL)
+    wider = own._replace(id=id, project="", confidence=_CONFIDENCE[INBOX], shelf=INBOX, why=_WHY_FOR_ALL)
     return [own, wider]
 
 
@@ -190,7 +191,7 @@ def as_insight(judged: Judged, text: SessionText, run: str) -> Insight:
         text.project,
         quotes,
         messages[item.quotes[0].place].at,
-        _SURE[shelf],
+        _CONFIDENCE[shelf],
         SUGGESTED,
         USER if item.typed else AGENT,
         "dream",

@@ -19,54 +19,54 @@ _PREPOSITION = re.compile(
 )
 #: "The last friday of the month", "the last year", "every last monday": none that a calendar knows.
 _COMES_AGAIN = re.compile(r"\b(?:the|every|each|any|a|their|its|our)\s+$", re.IGNORECASE)
-_OF = re.compile(r"\s+(?:of|in) (?:the|a|each|every|any) (?:month|quarter|year|week|sprint)\b", re.IGNORECASE)
+_OF_PERIOD = re.compile(r"\s+(?:of|in) (?:the|a|each|every|any) (?:month|quarter|year|week|sprint)\b", re.IGNORECASE)
 _HABIT = re.compile(r"\b(?:always|every|each|whenever)\b", re.IGNORECASE)
 #: Nothing of a word, a name or a path on either side.
-_EDGE = (r"(?<![\w./@-])", r"(?![\w@'’-]|[./]\w)")
+_EDGES = (r"(?<![\w./@-])", r"(?![\w@'’-]|[./]\w)")
 _CODE = re.compile(r"`[^`]*`")
 
 
 def resolved(text: str, at: str | None) -> str:
     """`text` with such days as dates. Without a time of its own, or near the ends of the calendar, it stays as it is."""
-    said = _day(at)
+    said = _read_day(at)
     try:
-        return _resolved(text, said) if said else text
+        return _resolve_outside_code(text, said) if said else text
     except OverflowError:
         return text
 
 
-def _resolved(text: str, said: date) -> str:
+def _resolve_outside_code(text: str, said: date) -> str:
     pieces, last = [], 0
     for code in _CODE.finditer(text):
-        pieces += [_in(text[last : code.start()], said), code[0]]
+        pieces += [_resolve_days(text[last : code.start()], said), code[0]]
         last = code.end()
-    return "".join([*pieces, _in(text[last:], said)])
+    return "".join([*pieces, _resolve_days(text[last:], said)])
 
 
-def _day(at: str | None) -> date | None:
+def _read_day(at: str | None) -> date | None:
     try:
         return datetime.fromisoformat(at).date() if at else None
     except ValueError:
         return None
 
 
-def _in(text: str, said: date) -> str:
+def _resolve_days(text: str, said: date) -> str:
     # "We always close by next monday": of the habit, not of this week.
     habit = _HABIT.search(text) is not None
     if not habit:
-        text = _STAYS.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
+        text = _KEPT_PREPOSITION.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
     for pattern, what in _FROM_TODAY if habit else (*_FROM_TODAY, *_NEXT_AND_LAST):
-        text = _each_date(pattern, what, text, said)
+        text = _replace_each(pattern, what, text, said)
     return text
 
 
-def _each_date(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
-    return pattern.sub(lambda found: _put(found, what(found, said)), text)
+def _replace_each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
+    return pattern.sub(lambda found: _phrase_date(found, what(found, said)), text)
 
 
-def _put(found: re.Match[str], when: str) -> str:
+def _phrase_date(found: re.Match[str], when: str) -> str:
     before = found.string[: found.start()]
-    if not when or _COMES_AGAIN.search(before) or _OF.match(found.string[found.end() :]):
+    if not when or _COMES_AGAIN.search(before) or _OF_PERIOD.match(found.string[found.end() :]):
         return found[0]
     if found[0].lower() == "today":
         return f"{found[0]} ({when})"
@@ -79,17 +79,17 @@ def _put(found: re.Match[str], when: str) -> str:
     return f"{lead} {when}"
 
 
-def _days(count: int) -> Callable[[re.Match[str], date], str]:
+def _add_days(count: int) -> Callable[[re.Match[str], date], str]:
     return lambda found, said: (said + timedelta(days=count)).isoformat()
 
 
-def _count(words: str) -> int:
+def _read_count(words: str) -> int:
     words = words.lower().strip()
     return int(words) if words.isdigit() else _NUMBERS.get(words.removeprefix("a ") if words != "a" else "a", 0)
 
 
-def _apart(found: re.Match[str], said: date, sign: int) -> str:
-    unit, count = found[2].lower(), _count(found[1])
+def _count_from(found: re.Match[str], said: date, sign: int) -> str:
+    unit, count = found[2].lower(), _read_count(found[1])
     if not count:
         return ""
     if unit.startswith("day"):
@@ -97,11 +97,11 @@ def _apart(found: re.Match[str], said: date, sign: int) -> str:
     if unit.startswith("week"):
         return (said + timedelta(days=sign * 7 * count)).isoformat()
     if unit.startswith("month"):
-        return _month(said, sign * count)
+        return _add_months(said, sign * count)
     return str(said.year + sign * count)
 
 
-def _month(said: date, by: int) -> str:
+def _add_months(said: date, by: int) -> str:
     whole = said.year * 12 + said.month - 1 + by
     return f"{whole // 12:04}-{whole % 12 + 1:02}"
 
@@ -111,7 +111,7 @@ def _span(found: re.Match[str], said: date) -> str:
     unit = found[2].lower()
     if unit == "week":
         return f"the week of {(said - timedelta(days=said.weekday()) + timedelta(days=7 * by)).isoformat()}"
-    return _month(said, by) if unit == "month" else str(said.year + by)
+    return _add_months(said, by) if unit == "month" else str(said.year + by)
 
 
 def _weekday(found: re.Match[str], said: date) -> str:
@@ -126,24 +126,24 @@ def _weekday(found: re.Match[str], said: date) -> str:
     return (said + timedelta(days=on)).isoformat()
 
 
-def _phrase(words: str) -> re.Pattern[str]:
-    return re.compile(f"{_EDGE[0]}{words}{_EDGE[1]}", re.IGNORECASE)
+def _compile_phrase(words: str) -> re.Pattern[str]:
+    return re.compile(f"{_EDGES[0]}{words}{_EDGES[1]}", re.IGNORECASE)
 
 
 _WEEKDAY = f"({'|'.join(_DAYS)})"
 _Phrases = tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...]
 _FROM_TODAY: _Phrases = (
-    (_phrase(r"the day after tomorrow"), _days(2)),
-    (_phrase(r"the day before yesterday"), _days(-2)),
-    (_phrase(r"(?:today|tonight|this (?:morning|afternoon|evening))"), _days(0)),
-    (_phrase(r"tomorrow(?: (?:morning|afternoon|evening|night))?"), _days(1)),
-    (_phrase(r"(?:yesterday(?: (?:morning|afternoon|evening))?|last night)"), _days(-1)),
-    (_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda found, said: _apart(found, said, 1)),
-    (_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda found, said: _apart(found, said, -1)),
+    (_compile_phrase(r"the day after tomorrow"), _add_days(2)),
+    (_compile_phrase(r"the day before yesterday"), _add_days(-2)),
+    (_compile_phrase(r"(?:today|tonight|this (?:morning|afternoon|evening))"), _add_days(0)),
+    (_compile_phrase(r"tomorrow(?: (?:morning|afternoon|evening|night))?"), _add_days(1)),
+    (_compile_phrase(r"(?:yesterday(?: (?:morning|afternoon|evening))?|last night)"), _add_days(-1)),
+    (_compile_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda found, said: _count_from(found, said, 1)),
+    (_compile_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda found, said: _count_from(found, said, -1)),
 )
 _NEXT_AND_LAST: _Phrases = (
-    (_phrase(r"(next|last|this) (week|month|year)"), _span),
-    (_phrase(rf"(next|last|this|past) {_WEEKDAY}"), _weekday),
+    (_compile_phrase(r"(next|last|this) (week|month|year)"), _span),
+    (_compile_phrase(rf"(next|last|this|past) {_WEEKDAY}"), _weekday),
 )
 #: "By friday", "from monday on": the preposition stays.
-_STAYS = _phrase(rf"(by|until|till|since|before|starting|from(?= \w{{6,9}} on\b)) {_WEEKDAY}")
+_KEPT_PREPOSITION = _compile_phrase(rf"(by|until|till|since|before|starting|from(?= \w{{6,9}} on\b)) {_WEEKDAY}")

@@ -26,9 +26,9 @@ from dreamkeep.session.reading.origin import TYPED, HeardWords, split_origins
 #: Of one session; more than anybody says in one.
 MOST = 50
 #: No standing sentence of a person is longer, in characters and in words, or shorter.
-LONGEST, _WORDS, _SHORTEST = 220, 40, 3
+LONGEST, _MOST_WORDS, _LEAST_WORDS = 220, 40, 3
 #: A longer message was pasted, whatever it looks like.
-_MESSAGE = 20_000
+_LONGEST_MESSAGE = 20_000
 _LONGEST_COMMAND = 120
 
 Redact = Callable[[str], str]
@@ -46,9 +46,9 @@ class Rules:
         if is_subagent(given):
             return Answer()
         steps = work.steps(given)
-        found = [*_standing_words(steps, given), *_propose_commands(steps, given.cwd)]
+        found = [*_propose_own_words(steps, given), *_propose_commands(steps, given.cwd)]
         clean = [one._replace(text=self._redact(one.text)) for one in found]
-        once = list(_once(clean, given.tasks))
+        once = list(_merge_repeated(clean, given.tasks))
         more = len(once) - MOST
         return Answer(tuple(once[:MOST]), dropped={f"more than {MOST} of one session": more} if more > 0 else {})
 
@@ -58,7 +58,7 @@ def is_subagent(given: Given) -> bool:
     return "/agent-" in given.session
 
 
-def _once(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
+def _merge_repeated(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
     """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
     known = {(kind, normalise(text)) for task in tasks[:1] for kind, text in task.insights}
     kept: dict[tuple[str, str], Proposal] = {}
@@ -91,11 +91,11 @@ class OwnWords(NamedTuple):
     known: bool
 
 
-def _standing_words(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
+def _propose_own_words(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
     """What was said stays unless the user takes it back with his next words."""
     own: dict[str, list[OwnWords]] = {}
     for step in steps:
-        if (one := _own(step)) is not None:
+        if (one := _find_own_words(step)) is not None:
             own.setdefault(one.said.seq, []).append(one)
     heard = HeardWords()
     held: list[Proposal] = []
@@ -103,13 +103,13 @@ def _standing_words(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
         for one in own.get(said.seq, ()):
             if not _takes_back(one.words):
                 yield from held
-            held = [] if one.known else list(_proposed(one, heard))
+            held = [] if one.known else list(_propose_standing(one, heard))
         if said.role in ("assistant", "tool"):
             heard.add(said.text)
     yield from held
 
 
-def _own(step: Step) -> OwnWords | None:
+def _find_own_words(step: Step) -> OwnWords | None:
     if isinstance(step, PromptStep):
         return OwnWords(step.said.text, step.said, step.known)
     if isinstance(step, AnswerStep):
@@ -117,7 +117,7 @@ def _own(step: Step) -> OwnWords | None:
     return OwnWords(step.words, step.result, step.known) if isinstance(step, RefusalStep) and step.words else None
 
 
-def _proposed(one: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
+def _propose_standing(one: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
     """A client writes an answer into a tool's result, where its signs may be escaped."""
     for found in standing(one.words, one.said.at, heard.has):
         if quote := work.quoted(one.said, found.quote):
@@ -130,16 +130,16 @@ def _takes_back(words: str) -> bool:
 
 def standing(message: str, at: str | None = None, heard: Callable[[str], bool] = lambda piece: False) -> list[Standing]:
     """The standing sentences among the words that a user typed. `at`: when; `heard`: what agents and tools said before."""
-    if len(message) > _MESSAGE:
+    if len(message) > _LONGEST_MESSAGE:
         return []
     typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
-    quotes = [quote for text in typed for quote in _sentences(_QUOTED.sub(_blank, text)) if _is_standing(quote)]
-    return [Standing(_kind(quote), _phrase(quote, at), quote) for quote in quotes]
+    quotes = [quote for text in typed for quote in _split_sentences(_QUOTED.sub(_blank_quoted, text)) if _is_standing(quote)]
+    return [Standing(_find_type(quote), _phrase(quote, at), quote) for quote in quotes]
 
 
 _ITEM = re.compile(r"\s*[-*•+–]\s+")
 #: One of several steps of this task; a line that quotes, or is set in as code is.
-_NOT_OWN = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
+_NOT_OWN_LINE = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
 _RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
 #: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
 _END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
@@ -149,22 +149,22 @@ _QUOTED = re.compile(r"""["“”„«「『][^"“”„«»」』]{3,2000}(?:[
 _BLANK = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
-def _blank(quoted: re.Match[str]) -> str:
+def _blank_quoted(quoted: re.Match[str]) -> str:
     """As long as it was. A name or a word in quotation marks stays."""
     return quoted[0] if len(quoted[0].split()) < 4 else _BLANK * len(quoted[0])
 
 
-def _sentences(text: str) -> Iterator[str]:
+def _split_sentences(text: str) -> Iterator[str]:
     """A line is a sentence by itself, unless it is a long one that plainly goes on in the next. The block that follows a line
     with a colon is the user's own only if that line says so; what stands between two rules ("---") is not."""
     led = foreign = ruled = False
-    for line in _lines(text):
+    for line in _join_lines(text):
         if not line.strip():
             foreign = foreign and led
             continue
         ruled = ruled != (_RULE.match(line) is not None)
-        if not foreign and not ruled and not _NOT_OWN.match(line):
-            yield from (piece.strip() for piece in _END.split(line[_item_end(line) :]) if piece and piece.strip())
+        if not foreign and not ruled and not _NOT_OWN_LINE.match(line):
+            yield from (piece.strip() for piece in _END.split(line[_find_item_end(line) :]) if piece and piece.strip())
         led = line.rstrip().endswith((":", "："))
         foreign = foreign or (led and not _leads_to_rules(line))
 
@@ -174,35 +174,35 @@ def _leads_to_rules(line: str) -> bool:
     return _pattern("rules", "any").search(plain) is not None and not _pattern("never", "others").search(plain)
 
 
-def _lines(text: str) -> list[str]:
+def _join_lines(text: str) -> list[str]:
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         goes_on = bool(lines) and len(lines[-1]) > 60 and lines[-1].rstrip()[-1:].isalnum() and line.lstrip()[:1].islower()
-        if goes_on and not _ITEM.match(line) and not _NOT_OWN.match(line):
+        if goes_on and not _ITEM.match(line) and not _NOT_OWN_LINE.match(line):
             lines[-1] += line
         else:
             lines.append(line)
     return lines
 
 
-def _item_end(line: str) -> int:
+def _find_item_end(line: str) -> int:
     found = _ITEM.match(line)
     return found.end() if found else 0
 
 
 def _is_standing(sentence: str) -> bool:
     plain = _normalise(sentence)
-    if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
+    if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _MOST_WORDS or _is_short(plain):
         return False
     if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "others", "hangs")):
         return False
-    return any(_is_in(plain, language) for language in _table()["standing"])
+    return any(_is_standing_in(plain, language) for language in _load_table()["standing"])
 
 
-def _is_in(plain: str, language: str) -> bool:
+def _is_standing_in(plain: str, language: str) -> bool:
     if not _pattern("standing", language, "any").search(plain):
         return False
-    unless = "unless" in _table()["standing"][language]
+    unless = "unless" in _load_table()["standing"][language]
     return not (unless and _pattern("standing", language, "unless").search(plain))
 
 
@@ -211,7 +211,7 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 
 def _is_short(plain: str) -> bool:
     """Too few words to say anything; where words are not set apart, too few signs."""
-    return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _SHORTEST
+    return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _LEAST_WORDS
 
 
 def _normalise(sentence: str) -> str:
@@ -220,7 +220,7 @@ def _normalise(sentence: str) -> str:
     return _pattern("lead", "any").sub("", flat)
 
 
-def _kind(sentence: str) -> str:
+def _find_type(sentence: str) -> str:
     """What is only to be remembered is a fact; all else is how things are to be done."""
     return FACT if _pattern("remember", "any").match(_normalise(sentence)) else CONSTRAINT
 
@@ -237,7 +237,7 @@ def _phrase(quote: str, at: str | None) -> str:
 # -- commands
 
 
-_WORKS = {
+_TEXTS = {
     "test": "Tests run with",
     "build": "It builds with",
     "lint": "The linter runs with",
@@ -255,7 +255,7 @@ def _propose_commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
     for (kind, program, folder), (command, step) in best.items():
         if step.known or ((kind, folder) in scripted and not _is_project_script(program)):
             continue
-        text = f"{_WORKS[kind]} `{command}`{f' in `{folder}`' if folder else ''}."
+        text = f"{_TEXTS[kind]} `{command}`{f' in `{folder}`' if folder else ''}."
         quote = step.command[:300].partition("\n")[0]
         yield Proposal(PROCEDURE, text, step.call.seq, quote, author=AGENT, confidence=0.6)
 
@@ -294,20 +294,20 @@ def parts(key: str) -> list[str]:
 
 def kind_of(command: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
-    inner = _inner(command)
+    inner = _unwrap(command)
     if _pattern("look", "only").match(inner) or _pattern("handles", "only").match(inner):
         return ""
     called = (inner, _pattern("starts", "only").sub("", inner, count=1))
-    named = next((kind for words in called for kind in _table()["commands"] if _pattern("commands", kind).match(words)), "")
+    named = next((kind for words in called for kind in _load_table()["commands"] if _pattern("commands", kind).match(words)), "")
     if named == "build" and _pattern("outward", "only").match(inner):
         return ""
     words = [word.rpartition("/")[2].partition(":")[0] for word in inner.split()[:4] if not word.startswith("-")]
-    return named or next((kind for word in words for kind, names in _table()["says"].items() if word in names), "")
+    return named or next((kind for word in words for kind, names in _load_table()["says"].items() if word in names), "")
 
 
 def program_of(command: str) -> str:
     """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
-    started = _pattern("starts", "only").sub("", _inner(command), count=1)
+    started = _pattern("starts", "only").sub("", _unwrap(command), count=1)
     return (started.split() or [command])[0].rpartition("/")[2]
 
 
@@ -319,11 +319,11 @@ _PROGRAM = re.compile(
 
 def is_narrow(command: str) -> bool:
     """For one file, one test, one package; or not for real."""
-    arguments = _PROGRAM.sub("", _pattern("starts", "only").sub("", _inner(command), count=1), count=1)
+    arguments = _PROGRAM.sub("", _pattern("starts", "only").sub("", _unwrap(command), count=1), count=1)
     return _pattern("narrow", "only").search(f" {arguments}") is not None
 
 
-def _inner(command: str) -> str:
+def _unwrap(command: str) -> str:
     """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
     return _pattern("around", "only").sub("", command, count=1) or command
 
@@ -337,15 +337,15 @@ def _is_project_script(program: str) -> bool:
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def _load_table() -> Mapping[str, Any]:
     return tomllib.loads(files(__package__).joinpath("rules.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def _pattern(*path: str) -> re.Pattern[str]:
     """A list of patterns as one; names in braces stand in `[words]`. It is put to one sentence or one command, never to more."""
-    listed: Any = _table()
+    listed: Any = _load_table()
     for name in path:
         listed = listed[name]
-    words = _table()["words"]
+    words = _load_table()["words"]
     return re.compile("|".join(f"(?:{re.sub(r'{([a-z]+)}', lambda found: words[found[1]], one)})" for one in listed))
