@@ -21,7 +21,7 @@ from dreamkeep.dream.backends.api import Given, GivenMessage, TurnGiven, Usage
 from dreamkeep.dream.backends.chunks import clean_chunks
 from dreamkeep.dream.backends.clean import clean_messages
 from dreamkeep.dream.backends.model.budget import HIDDEN_TOKENS, Prices, TokenBudget, estimate
-from dreamkeep.dream.backends.model.http import wait_told
+from dreamkeep.dream.backends.model.http import read_retry_after
 from dreamkeep.dream.backends.model.items import UnreadableAnswer, listed
 from dreamkeep.dream.backends.model.model import Model, model
 from dreamkeep.dream.backends.model.reading import Judged, SessionText, make_batches
@@ -206,7 +206,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is(server: Server) -> None
 
 @pytest.mark.parametrize("value", ["", "soon", "-1", "1e99", "inf", "nan", "Thu, 99 Jan 1970"])
 def test_an_odd_wait_is_none(value: str) -> None:
-    assert wait_told({"retry-after": value}, 0) is None
+    assert read_retry_after({"retry-after": value}, 0) is None
 
 
 def test_a_redirect_is_not_followed(server: Server) -> None:

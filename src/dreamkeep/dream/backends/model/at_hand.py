@@ -1,11 +1,11 @@
-"""Which models are at hand on this machine, and what asking one would cost. Nothing of a session is sent here.
+"""Finds the models that can be used on this machine, and estimates their cost. Nothing of a session is sent for that.
 
     claude, codex, …       the agents' own programs, in their print mode
-    ollama, localhost-…    servers on this machine that speak OpenAI's protocol; they are asked for the names of their models
-    openai, anthropic      a vendor whose key is in the environment; the key is named, and never shown
+    ollama, localhost-…    servers on this machine with OpenAI's protocol; they are asked only for the names of their models
+    openai, anthropic      a vendor whose key is in the environment; the variable is named, the key never shown
 
-Agents have sessions, hooks and tools of their own. Each program is told by its own flags to use no tools, to run no hooks and to
-keep no session, as far as it has such flags. What it keeps all the same is known as ours (command.py).
+Agents have their own sessions, hooks and tools. Each program gets flags for no tools, no hooks and no session, as far as it has
+such flags. If it keeps a session all the same, that is recognised as ours (command.py).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dreamkeep.errors import BadUsage
 from dreamkeep.host import http
 
 COMMAND, SERVER, KEY = "command", "server", "key"
-#: An agent takes its time.
+#: Agents answer slowly.
 _COMMAND_TIMEOUT_S = 300
 PORTS: Mapping[str, int] = {"ollama": 11434, "localhost-1234": 1234, "localhost-8080": 8080, "localhost-8000": 8000}
 _PROBE_S, _PROBE_BYTES, _MOST_MODELS = 0.5, 1 << 20, 50
-#: What a session's requests take beside its digest: a challenge shows about half of it again; and what is answered.
+#: The challenges of a session show about this share of its digest again; and how many tokens its answers take.
 _CHALLENGE_SHARE, _ANSWER_TOKENS = 0.5, 800
-#: The settings that say whom to ask.
+#: The settings that choose a model.
 OWN_KEYS = ("url", "model", "key_env", "command")
 
 
 class Candidate(NamedTuple):
-    """`name`: for `model use`. `models`: those that it has, where it says so. `stays`: nothing leaves this machine."""
+    """`name`: for `model use`. `models`: the names of its models, if it lists them. `stays`: nothing leaves this machine."""
 
     name: str
     kind: str
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 def commands() -> dict[str, tuple[str, ...]]:
-    """How each agent's own program is asked, by the agent's name."""
+    """The command that asks each agent's own program, by the agent's name."""
     return {
         agent.name: tuple(OURS if word == OWN_TITLE else word for word in agent.ask_command)
         for agent in registry.agents()
@@ -53,7 +53,7 @@ def commands() -> dict[str, tuple[str, ...]]:
 
 
 def find(environment: Mapping[str, str], which: Callable[[str], str | None], *, ask_servers: bool = True) -> list[Candidate]:
-    """`which`: where a program lies, by its name."""
+    """`which`: finds a program's path by its name."""
     found = [Candidate(name, COMMAND, f"the program {path}") for name in commands() if (path := which(name))]
     if ask_servers:
         found += [one for name, port in PORTS.items() if (one := _probe_server(name, port, environment)) is not None]
@@ -61,14 +61,14 @@ def find(environment: Mapping[str, str], which: Callable[[str], str | None], *, 
 
 
 def _probe_server(name: str, port: int, environment: Mapping[str, str]) -> Candidate | None:
-    """Who answers there as a server of models does."""
+    """The server at this port, if it lists models."""
     url = f"http://127.0.0.1:{port}/v1/models"
     got = http.get(url, timeout_s=_PROBE_S, most_bytes=_PROBE_BYTES, environment=environment)
     if isinstance(got, http.Lost) or got.status != 200:
         return None
     try:
-        told = json.loads(got.body)
-        names = [str(one["id"]) for one in told["data"] if _is_model_name(one.get("id"))]
+        listed = json.loads(got.body)
+        names = [str(one["id"]) for one in listed["data"] if _is_model_name(one.get("id"))]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Candidate(name, SERVER, f"a server at http://127.0.0.1:{port}", tuple(names[:_MOST_MODELS]), stays=True)
@@ -101,7 +101,7 @@ def settings_for(what: str, found: Sequence[Candidate]) -> tuple[dict[str, Any],
 
 
 def _select_model(one: Candidate, model: str) -> str:
-    """The model that was named; else the only one that there is."""
+    """The model that was named, or the only one that there is."""
     if not model and len(one.models) == 1:
         return one.models[0]
     if model and (not one.models or model in one.models):
@@ -116,7 +116,8 @@ def _select_model(one: Candidate, model: str) -> str:
 
 
 def expect(digests: Sequence[int], prices: Prices | None) -> dict[str, Any]:
-    """Of sessions by the tokens of their digests: three requests each, which are read, challenge and merge."""
+    """The expected cost of reading sessions, each given by the tokens of its digest: three requests each (read, challenge,
+    merge)."""
     words = [
         f"{one.system}{one.user}{json.dumps(one.schema)}" for one in (read_request(()), challenge_request(()), merge_request(()))
     ]

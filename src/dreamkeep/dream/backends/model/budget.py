@@ -1,12 +1,13 @@
-"""What a run may spend (`dream.max_calls`, `max_tokens`, `max_usd`), and all runs of a day (`max_tokens_per_day`,
-`max_usd_per_day`), and what was spent. Pure.
+"""The spending of a run (`dream.max_calls`, `max_tokens`, `max_usd`) and of all runs of a day (`max_tokens_per_day`,
+`max_usd_per_day`), and its limits. Pure.
 
-Before a call the most that it can cost is set aside; if that does not fit, the call is not made. After it, what it really cost
-takes that place, or, where nobody says (a time-out, a reply cut off), the most stays. So no run spends more than it may, as far
-as the one who bills counts as we do.
+Before a call, the most that it can cost is reserved; if that is over a limit, the call is not made. After the call its real cost
+replaces the reservation. If the cost is unknown (a time-out, a reply that was cut off), the reservation stays. So no run spends
+more than allowed, provided that the vendor counts as we do.
 
-The most: no tokenizer makes more tokens of a text than it has bytes. The likely number, for estimates and for cutting: one token
-for four ASCII signs, one for two bytes of anything else. (English is near that; code and numbers are up to a third above.)
+The most: no tokenizer makes more tokens of a text than it has bytes. The likely number, for estimates and for splitting: one
+token for four ASCII characters, and one for two bytes of anything else. (English is near that; code and numbers are up to a third
+above.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from dreamkeep.dream.backends.api import Usage
 from dreamkeep.errors import OverBudget
 
-#: What a vendor adds to a request by itself: a chat's frame, its own words about tools.
+#: What a vendor adds to a request: the chat template, its own instructions about tools.
 HIDDEN_TOKENS = 1024
 
 
@@ -39,7 +40,7 @@ class Prices(NamedTuple):
 
 
 class DayLimit(NamedTuple):
-    """What all runs of a day may spend; None: no limit. `spent`: by the runs of the last 24 hours."""
+    """Limits for all runs of a day; None is no limit. `spent`: what the runs of the last 24 hours spent."""
 
     tokens: int | None = None
     usd: float | None = None
@@ -55,7 +56,7 @@ _ANY_DAY = DayLimit()
 
 
 class TokenBudget:
-    """None: no limit. `spent` is the run's ledger."""
+    """Limits of one run; None is no limit. `spent`: what the run has spent or reserved."""
 
     def __init__(
         self, calls: int | None = None, tokens: int | None = None, usd: float | None = None, day: DayLimit = _ANY_DAY
@@ -68,15 +69,15 @@ class TokenBudget:
         return self._usd is not None or self._day.usd is not None
 
     def lacks_today(self, least: Usage) -> str | None:
-        """Which setting leaves no room today for even so much."""
+        """The setting that doesn't allow this much more today, if any."""
         return self._day.lack(self._day.spent.plus(least))
 
     def lacks_ever(self, least: Usage) -> str | None:
-        """Which limit of a day would leave no room for so much on any day."""
+        """The daily limit that doesn't allow this much on any day, if any."""
         return self._day.lack(least)
 
     def set_aside(self, most: Usage) -> None:
-        """Before a call; raises when it may not be made."""
+        """Reserves the most that a call can cost. Raises if a limit doesn't allow it."""
         lack = self.lack(self.spent.plus(most)) or self._day.lack(self._day.spent.plus(self.spent).plus(most))
         if lack is not None:
             never = (self.lack(most) or self._day.lack(most)) is not None
@@ -90,17 +91,17 @@ class TokenBudget:
         self.spent = self.spent.plus(most)
 
     def settle(self, most: Usage, real: Usage) -> None:
-        """After a call: what it cost takes the place of what was set aside."""
+        """Replaces the reservation by the real cost of a call."""
         back = Usage(-most.calls, -most.tokens_in, -most.tokens_out, -most.usd)
         self.spent = self.spent.plus(back).plus(real)
 
     def lack(self, total: Usage) -> str | None:
-        """Which setting does not allow so much; None if all do."""
+        """The setting that doesn't allow this total; None if all do."""
         if self._calls is not None and total.calls > self._calls:
             return "dream.max_calls"
         if self._tokens is not None and total.tokens_in + total.tokens_out > self._tokens:
             return "dream.max_tokens"
-        # Sums of prices are not exact: a billionth of a dollar is nobody's overdraft.
+        # Sums of prices are not exact: a billionth of a dollar doesn't count.
         if self._usd is not None and total.usd > self._usd + 1e-9:
             return "dream.max_usd"
         return None

@@ -1,8 +1,9 @@
-"""Any program as a model: the prompt on its stdin, JSON on its stdout (`claude -p`, a script, …).
+"""Uses any program as a model: it reads the prompt on stdin and prints JSON (`claude -p`, a script, …).
 
-Agents keep their own sessions and have hooks, ours among them: a dream that asked one would be captured, and dreamed of, and ask
-again. So it runs with `DREAMKEEP_OFF=1` (our hooks, tap and watcher do nothing) and with `DREAMKEEP_DREAMING=1` (no dream with a
-model begins inside it, model.py), its request begins with a mark of ours (requests.py), and it works in a folder of no project.
+Agents keep their own sessions and run hooks, ours among them. Without care a dream that asks an agent would be captured, and the
+next dream would read it and ask again. So the program runs with `DREAMKEEP_OFF=1` (our hooks, tap and watcher do nothing) and
+`DREAMKEEP_DREAMING=1` (model.py starts no dream inside it), its request begins with our mark (requests.py), and its working
+folder belongs to no project.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dreamkeep.dream.backends.model.requests import ANSWERS, Request
 from dreamkeep.host import process
 from dreamkeep.secrets.redact import redact
 
-#: Whoever has this set was started by a dream.
+#: Set for each program that a dream starts.
 DREAMING = "DREAMKEEP_DREAMING"
-#: Claude Code refuses to run where this is set, that is, below itself.
+#: Claude Code refuses to run where these are set, that is, inside itself.
 _REMOVED_VARIABLES = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT")
 
 
@@ -61,28 +62,28 @@ class Command:
 
 
 def _read_output(text: str) -> Got | NoReply:
-    """The answer itself, or the envelope that agents put around it (`result`, `response`), with what it cost; also as the last of
-    all that they did, in a list (`claude` where it is verbose) or line by line."""
+    """Reads the answer itself, or the envelope that agents put around it (`result`, `response`) with its cost. The envelope may
+    also be the last of many events, in a list (verbose `claude`) or line by line."""
     try:
-        said = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
-        said = _find_last_result(_read_json_lines(text))
-        if said is None:
+        parsed = _find_last_result(_read_json_lines(text))
+        if parsed is None:
             return Got(text)
-    if isinstance(said, list):
-        said = _find_last_result(said) or said
-    if not isinstance(said, dict) or not ANSWERS.isdisjoint(said):
-        return Got(said)
-    if said.get("is_error"):
+    if isinstance(parsed, list):
+        parsed = _find_last_result(parsed) or parsed
+    if not isinstance(parsed, dict) or not ANSWERS.isdisjoint(parsed):
+        return Got(parsed)
+    if parsed.get("is_error"):
         return NoReply("the command reports an error")
     for name in ("structured_output", "result", "response", "text", "content"):
-        if isinstance(said.get(name), (str, dict)) and said[name]:
-            return Got(said[name], _read_usage(said))
-    return Got(said)
+        if isinstance(parsed.get(name), (str, dict)) and parsed[name]:
+            return Got(parsed[name], _read_usage(parsed))
+    return Got(parsed)
 
 
 def _read_json_lines(text: str) -> list[Any]:
-    """Nothing where a line is no JSON."""
+    """Empty if a line is not JSON."""
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError):
@@ -94,13 +95,13 @@ def _find_last_result(events: Sequence[Any]) -> dict[str, Any] | None:
     return results[-1] if results else None
 
 
-def _read_usage(said: Mapping[str, Any]) -> Usage | None:
-    told = said.get("usage")
-    if not isinstance(told, dict):
+def _read_usage(parsed: Mapping[str, Any]) -> Usage | None:
+    usage = parsed.get("usage")
+    if not isinstance(usage, dict):
         return None
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-    numbers = [told.get(name) or 0 for name in names]
-    usd = said.get("total_cost_usd") or 0.0
+    numbers = [usage.get(name) or 0 for name in names]
+    usd = parsed.get("total_cost_usd") or 0.0
     if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 10**9 for n in numbers) or sum(numbers[:3]) == 0:
         return None
     cost = float(usd) if isinstance(usd, (int, float)) and not isinstance(usd, bool) and 0 <= usd < 1e6 else 0.0

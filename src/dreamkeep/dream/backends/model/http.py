@@ -1,10 +1,10 @@
-"""Two ways to ask a model over HTTP: OpenAI's chat completions, which many servers speak, and Anthropic's messages.
+"""Two protocols for asking a model over HTTP: OpenAI's chat completions, which many servers support, and Anthropic's messages.
 
-Each way is a pure pair: what is sent, and what a reply says. `Endpoint` sends one request (host/http.py) and says what came of
-it; whether to ask again is decided in model.py.
+Each protocol class makes a request's body and reads a reply, without any I/O. `Endpoint` sends one request (host/http.py) and
+returns the result; model.py decides about retries.
 
-Servers that speak OpenAI's protocol do not all know all of it. What one refuses (400, 422) is left out from then on: the schema
-(then the answer is plain JSON, as the prompt asks), the temperature, the older name of the limit.
+Not all servers support all of OpenAI's protocol. What a server refuses (400, 422) is left out from then on: the schema (the
+prompt asks for plain JSON as well), the temperature, or the older name of the output limit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dreamkeep.secrets.redact import redact
 
 MOST_BYTES = 4 << 20
 _TOOL_NAME = "answer"
-#: No key that is known, nothing paid. (403 and 429 may be said for what was asked.)
+#: Statuses for a missing key or payment. (403 and 429 may be about the request itself.)
 _NO_ACCESS = (401, 402)
 
 
 class Got(NamedTuple):
-    """`found`: the answer, as text or as parsed JSON. `usage`: None where the reply does not tell. `cut`: it was too long."""
+    """`found`: the answer, as text or parsed JSON. `usage`: None if the reply doesn't say. `cut`: it was cut off as too long."""
 
     found: Any
     usage: Usage | None = None
@@ -33,16 +33,16 @@ class Got(NamedTuple):
 
 
 class NoReply(NamedTuple):
-    """No answer. `again`: worth asking again, after `wait_s` if that is said. `free`: it certainly cost nothing."""
+    """No answer. `again`: a retry may help, after `wait_s` if that is given. `free`: it certainly cost nothing."""
 
     what: str
     next: str = ""
     again: bool = False
     wait_s: float | None = None
     free: bool = False
-    #: Asked in another way it may do; at once, since the server only did not know a part of the question.
-    otherwise: bool = False
-    #: Whatever is asked: nobody is there, or lets us in.
+    #: The next request leaves out what the server doesn't support, so it can be made at once.
+    adapted: bool = False
+    #: No request can succeed: the server can't be reached, or refuses access.
     nobody: bool = False
 
 
@@ -69,10 +69,11 @@ class OpenAI:
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body
 
-    def give_way(self, said: str) -> bool:
-        if "max_completion_tokens" in said and self._limit == "max_tokens":
+    def adapt_to(self, refusal: str) -> bool:
+        """Leaves out what the server refused. False if there is nothing left to leave out."""
+        if "max_completion_tokens" in refusal and self._limit == "max_tokens":
             self._limit = "max_completion_tokens"
-        elif "temperature" in said and self._temperature:
+        elif "temperature" in refusal and self._temperature:
             self._temperature = False
         elif self._schema:
             self._schema = False
@@ -116,9 +117,10 @@ class Anthropic:
             **({"temperature": 0} if self._temperature else {}),
         }
 
-    def give_way(self, said: str) -> bool:
-        given, self._temperature = self._temperature and "temperature" in said, self._temperature and "temperature" not in said
-        return given
+    def adapt_to(self, refusal: str) -> bool:
+        adapted = self._temperature and "temperature" in refusal
+        self._temperature = self._temperature and not adapted
+        return adapted
 
     def read(self, reply: Any) -> Got | NoReply:
         usage = _read_usage(
@@ -142,15 +144,15 @@ def _read_first(listed: Any) -> dict[str, Any]:
 
 
 def _strip_thinking(content: str) -> str:
-    """Without what some models think aloud."""
+    """Without the thoughts that some models put before their answer."""
     return content.rpartition("</think>")[2] if "<think>" in content else content
 
 
-def _read_usage(told: Any, inward: tuple[str, ...], outward: str) -> Usage | None:
-    """None where it is not told, or not in a way that can be believed."""
-    if not isinstance(told, dict):
+def _read_usage(usage: Any, inward: tuple[str, ...], outward: str) -> Usage | None:
+    """None if it is missing or not plausible."""
+    if not isinstance(usage, dict):
         return None
-    numbers = [told.get(name) or 0 for name in (*inward, outward)]
+    numbers = [usage.get(name) or 0 for name in (*inward, outward)]
     if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 10**9 for n in numbers) or sum(numbers[:-1]) == 0:
         return None
     return Usage(1, sum(numbers[:-1]), numbers[-1])
@@ -160,7 +162,7 @@ def _read_usage(told: Any, inward: tuple[str, ...], outward: str) -> Usage | Non
 
 
 class Endpoint:
-    """`key`: goes into a header and nowhere else. `now_s`: the clock, for dates in Retry-After."""
+    """`key` is sent in a header and used nowhere else."""
 
     retries = True
 
@@ -196,14 +198,14 @@ class Endpoint:
         if reply.status != 200:
             return self._explain_status(reply, now_s)
         try:
-            said = json.loads(reply.body)
+            parsed = json.loads(reply.body)
         except (ValueError, RecursionError):
             return NoReply("a reply that is not JSON", next="Check what that address serves.")
-        if not isinstance(said, dict):
+        if not isinstance(parsed, dict):
             return NoReply("a reply that is not an object", next="Check what that address serves.")
-        if said.get("error") and not said.get("choices"):
-            return NoReply(f"an error instead of an answer{self._describe_error(said)}")
-        return self._protocol.read(said)
+        if parsed.get("error") and not parsed.get("choices"):
+            return NoReply(f"an error instead of an answer{self._describe_error(parsed)}")
+        return self._protocol.read(parsed)
 
     def _explain_loss(self, lost: http.Lost) -> NoReply:
         detail = f" ({lost.detail})" if lost.detail else ""
@@ -217,16 +219,16 @@ class Endpoint:
 
     def _explain_status(self, reply: http.HttpReply, now_s: float) -> NoReply:
         try:
-            said = json.loads(reply.body)
+            parsed = json.loads(reply.body)
         except (ValueError, RecursionError):
-            said = None
-        words = self._describe_error(said)
+            parsed = None
+        words = self._describe_error(parsed)
         what = f"the server answered {reply.status}{words}"
-        if reply.status in (400, 404, 422, 501) and self._protocol.give_way(words):
-            return NoReply(what, free=True, otherwise=True)
+        if reply.status in (400, 404, 422, 501) and self._protocol.adapt_to(words):
+            return NoReply(what, free=True, adapted=True)
         if reply.status in (408, 409, 425, 429) or reply.status >= 500:
             next = "It asked to wait." if reply.status == 429 else "This is a problem of the server; a later run tries again."
-            return NoReply(what, next, again=True, wait_s=wait_told(reply.headers, now_s), free=reply.status != 408)
+            return NoReply(what, next, again=True, wait_s=read_retry_after(reply.headers, now_s), free=reply.status != 408)
         next = {
             401: "Check the key in the variable that `dream.model.key_env` names.",
             403: "Check the key in the variable that `dream.model.key_env` names.",
@@ -234,9 +236,9 @@ class Endpoint:
         }.get(reply.status, "Check `dream.model.url` and `dream.model.model`.")
         return NoReply(what, next, free=True, nobody=reply.status in _NO_ACCESS)
 
-    def _describe_error(self, said: Any) -> str:
-        """What the server says, short and without what it may repeat of ours."""
-        error = said.get("error") if isinstance(said, dict) else None
+    def _describe_error(self, parsed: Any) -> str:
+        """The server's error message, shortened and without secrets that it may repeat."""
+        error = parsed.get("error") if isinstance(parsed, dict) else None
         message = error.get("message") if isinstance(error, dict) else error
         if not isinstance(message, str) or not message:
             return ""
@@ -245,7 +247,7 @@ class Endpoint:
 
 
 def _complete_url(url: str, path: str) -> str:
-    """`https://host`, `https://host/v1` and the whole address are all understood."""
+    """Accepts `https://host`, `https://host/v1` and the whole address."""
     url = url.rstrip("/")
     end = path.removeprefix("/v1")
     if url.endswith(end):
@@ -253,7 +255,7 @@ def _complete_url(url: str, path: str) -> str:
     return url + (end if url.count("/") > 2 else path)
 
 
-def wait_told(headers: Mapping[str, str], now_s: float) -> float | None:
+def read_retry_after(headers: Mapping[str, str], now_s: float) -> float | None:
     """Retry-After: seconds, or a date."""
     from email.utils import parsedate_to_datetime
 

@@ -1,10 +1,9 @@
-"""A model's answers → items, verdicts and operations, each checked by itself. Pure.
+"""Reads items, verdicts and operations from a model's answers, and checks each one. Pure.
 
-Nothing is believed. An item counts only if its words stand at the place it names, in a line that was shown; who said them and
-whether he typed them is what *we* know of that place. A note may hold no name and no number that its session does not show, no
-command that nobody ran or typed, and no advice that only a tool's output gives; with words of a tool's it is at most a
-suggestion. What fails is dropped and counted by its reason;
-the others are not touched by it.
+Nothing in an answer is trusted. An item counts only if its quotes are at the places that it names, in lines that were shown. Who
+said the words, and whether they were typed, is taken from our own record of that place. A note must not contain a name or number
+that its session doesn't show, a command that nobody ran or typed, or a command that only a tool's output suggests. A note with a
+tool's words is at most a suggestion. An item that fails is dropped and counted by reason; the others are not affected.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from dreamkeep.session.reading.tools import find_words, texts_in
 
 SHORTEST_NOTE, LONGEST_NOTE, LONGEST_QUOTE, MOST_QUOTES = 12, 500, 2000, 6
 KEEP, SUGGEST, DROP = VERDICTS
-#: What results of tools may show without a word of the user's.
+#: Kinds of items for which the results of tools are enough evidence.
 _SHOWN_BY_TOOLS = frozenset(("procedure", "failure_fix"))
-#: Lines before and behind a quote that count as beside it.
+#: How many lines before and after a quote count as beside it.
 _BESIDE = 12
 _TRIES = 20
-#: More words with a large letter than these are no names: so German writes its nouns.
+#: If more words than these are capitalised, they are not taken for names: German capitalises all nouns.
 _FEW_NAMES = 3
-#: The member by which one of a list is known.
+#: The key that each element of such a list must have.
 _KEYS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
 
 _CODE = re.compile(r"`([^`\n]{1,200})`")
@@ -44,11 +43,11 @@ _SHELL = re.compile(r"^[\w./-]+(?:\s+\S+)+$")
 
 
 class UnreadableAnswer(ValueError):
-    """There is no answer in it: what it is instead, in our words and never in its own."""
+    """A reply without an answer. The message says what it is, in our words and never in its own."""
 
 
 class Quoted(NamedTuple):
-    """Words that stand at `place`. `author` and `origin`: whose they are, as we know it."""
+    """Words that were found at `place`. `author` and `origin`: whose words they are, from our own record."""
 
     place: str
     words: str
@@ -57,7 +56,7 @@ class Quoted(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Something worth keeping. `typed`: the user's own words or his answer show it."""
+    """Something worth keeping. `typed`: a quote is the user's own words."""
 
     session: str
     kind: str
@@ -66,7 +65,7 @@ class Item(NamedTuple):
     strength: str
     scope: str
     task: str = ""
-    #: Its words were a tool's first: then it is at most a suggestion.
+    #: A tool printed its words first, so it is at most a suggestion.
     borrowed: bool = False
 
     @property
@@ -74,7 +73,7 @@ class Item(NamedTuple):
         return any(one.origin in OWN_WORDS for one in self.quotes)
 
     def is_active(self, verdict: str) -> bool:
-        """Whether it needs no word of the user's: his own words show it, and of reader and challenge at least one is sure."""
+        """Whether it is kept without asking the user: his own words show it, and the reading or the challenge is sure."""
         return self.typed and not self.borrowed and (self.strength == "clear" or verdict == KEEP)
 
 
@@ -91,7 +90,7 @@ class Operation(NamedTuple):
 
 
 class Material:
-    """A session as its answers are checked against: the lines that were shown, and the messages that they come from."""
+    """What answers about a session are checked against: the lines that were shown, and the messages they come from."""
 
     def __init__(
         self,
@@ -104,8 +103,8 @@ class Material:
         beside: Iterable[str] = (),
         tool_words: ToolWords | None = None,
     ) -> None:
-        """`messages`: as clean as the lines. `known`: places that were read before. `beside`: title, project, folder.
-        `tool_words`: of the whole session."""
+        """`messages`: without secrets, like the lines. `known`: places that were read before. `beside`: title, project, folder.
+        `tool_words`: those of the whole session."""
         self._tool_words = tool_words or ToolWords(given_of(()))
         self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
         self._texts_at = {place_of(one): tuple(texts_in(one)) for one in messages}
@@ -116,7 +115,7 @@ class Material:
         self._commands = _normalise("\n".join(self._list_said_or_run()))
 
     def quoted(self, place: str, words: str) -> Quoted | str:
-        """The quote as it stands there, or why it is none."""
+        """The quote as the session has it, or why it is rejected."""
         wanted = words.strip()
         if place not in self._lines_at:
             return "a place that was not shown"
@@ -131,7 +130,7 @@ class Material:
         return Quoted(place, found, *_find_author(line))
 
     def _find_line(self, place: str, words: str) -> DigestLine:
-        """The line that shows these words; of a paste that was shortened, the paste."""
+        """The line that shows these words. If no line does, the paste, since pastes are shortened."""
         lines = [self.lines[n] for n in self._lines_at[place]]
         short = "".join(words.split())
         holding = [line for line in lines if short in "".join(line.text.split())]
@@ -150,14 +149,14 @@ class Material:
         return re.search(rf"(?<!\d){re.escape(number)}(?!\d)", beside) is not None
 
     def taken_from_tools(self, note: str) -> str:
-        """Why the words of this note are a tool's, "" if they are not."""
+        """The reason, if this note has a tool's words; else ""."""
         return self._tool_words.refused([note])[0]
 
     def was_said_or_run(self, command: str) -> bool:
         return _normalise(command) in self._commands
 
     def _list_said_or_run(self) -> Iterator[str]:
-        """What the user typed, what the agent said and what it ran; nothing that a tool printed."""
+        """What the user typed or pasted, and what the agent said and ran; nothing that a tool printed."""
         for line in self.lines:
             if line.origin in (TYPED, ANSWER, AGENT, PASTED):
                 yield line.text
@@ -167,7 +166,7 @@ class Material:
 
 
 def given_of(messages: Iterable[Message]) -> Given:
-    """A whole session as one stretch, for what asks who said what."""
+    """A whole session as one turn, to look up who said what."""
     said = tuple(GivenMessage(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
     return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
 
@@ -191,7 +190,7 @@ class CheckedItems(NamedTuple):
 
 
 def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool = False) -> CheckedItems:
-    """`materials`: by the label of their places; "" where only one session was shown. `cut`: the answer was stopped."""
+    """`materials`: by the label of their places, which is "" for a single session. `cut`: the answer was cut off."""
     found: list[Item] = []
     dropped: Counter[str] = Counter()
     for one in listed(answer, "items", cut=cut):
@@ -208,13 +207,13 @@ def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool =
 
 
 def _is_same(item: Item, other: Item) -> bool:
-    """Two sessions of a shared request may say the same: then each is evidence."""
+    """Two sessions that share a request may say the same; each is evidence, so they are not the same item."""
     same_words = item.quotes[0] == other.quotes[0] and item.kind == other.kind
     return item.session == other.session and (item.note == other.note or same_words)
 
 
 def _read_item(one: Any, materials: Mapping[str, Material]) -> Item | str:
-    """The item, or why it is none."""
+    """The item, or why it is dropped."""
     if not isinstance(one, Mapping) or not isinstance(one.get("quotes"), list) or not isinstance(one.get("note"), str):
         return "not an item"
     kind, strength, scope = one.get("kind"), one.get("strength"), one.get("scope")
@@ -232,7 +231,7 @@ def _read_item(one: Any, materials: Mapping[str, Material]) -> Item | str:
 
 
 def reworded(item: Item, note: str, material: Material) -> Item | str:
-    """The item with these words, if its place shows them; or why not."""
+    """The item with another note, or why its evidence doesn't support that note."""
     words = one_line(note)
     if not SHORTEST_NOTE <= len(words) <= LONGEST_NOTE:
         return "a note that is too short or too long"
@@ -249,12 +248,12 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     taken = material.taken_from_tools(words)
     if taken == COMMAND:
         return taken
-    # What a tool printed is anybody's words: such a note is for the user to accept.
+    # Anybody may have written what a tool printed, so the user must accept such a note.
     return item._replace(note=words, borrowed=bool(taken))
 
 
 def _read_quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
-    """The quotes that hold, all of one session. The first one is decisive: without it there is no item."""
+    """The valid quotes, all of one session. The first quote is decisive: if it is not valid, there is no item."""
     found: list[Quoted] = []
     material: Material | None = None
     for n, one in enumerate(given[:MOST_QUOTES]):
@@ -270,7 +269,7 @@ def _read_quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[t
 
 
 def _read_quote(one: object, materials: Mapping[str, Material], only: Material | None) -> tuple[Quoted | str, Material | None]:
-    """A quote and the session that it stands in, or why there is none. `only`: the one session that it may be of."""
+    """A quote and its session, or why it is rejected. `only`: the session that it must belong to."""
     place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
     if isinstance(place, (int, float)) and not isinstance(place, bool):
         place = str(place)
@@ -291,7 +290,7 @@ def _split_label(place: str, materials: Mapping[str, Material]) -> tuple[str, st
 
 
 def one_line(text: str) -> str:
-    """One line, without signs that a terminal or a page would act upon."""
+    """One line, without characters that a terminal or a page would act upon."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -300,21 +299,20 @@ def _find_commands(note: str) -> list[str]:
 
 
 def _find_names(note: str) -> list[str]:
-    """What can't be said without the session: code, paths, identifiers, names of people and things."""
+    """What must appear in the session: code, paths, identifiers, names of people and things."""
     code = [one for one in _CODE.findall(note) if not _SHELL.match(one)]
     bare = _CODE.sub(" ", note)
     return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_find_proper_names(bare)]
 
 
 def _find_proper_names(text: str) -> list[str]:
-    """Names of people and things, without the ending that a sentence gives them. Where every noun is written large, a large
-    letter tells nothing."""
+    """Names of people and things, without a plural or possessive "s". None if many are capitalised: that says nothing."""
     found: list[str] = _PROPER.findall(text)
     return [one[:-1] if one.endswith("s") else one for one in found] if len(found) <= _FEW_NAMES else []
 
 
 def _is_plain_word(name: str) -> bool:
-    """Words that are only joined: read-only, and/or, e.g."""
+    """Ordinary words that are only joined: read-only, and/or, e.g."""
     if name.lower().strip(".") in ("e.g", "i.e"):
         return True
     parts = re.split(r"[-/]", name)
@@ -329,7 +327,7 @@ def _find_numbers(note: str) -> list[str]:
 
 
 def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verdict | None]:
-    """One for each item; None where there is none that can be read. Of two for one item the stricter counts."""
+    """One for each item, None if the answer has none. Of two verdicts for an item the stricter one counts."""
     found: list[Verdict | None] = [None] * count
     for one in listed(answer, "verdicts", cut=cut):
         if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
@@ -345,7 +343,7 @@ def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verd
 
 
 def read_operations(answer: object, near: Sequence[Collection[str]]) -> list[Operation]:
-    """One for each new note; `near`: which others it may name. What can't be read, or names another, is `new`."""
+    """One for each new note. `near`: the names that it may refer to. One that can't be read, or names another, is `new`."""
     found = [Operation("new")] * len(near)
     for one in listed(answer, "operations"):
         if not isinstance(one, Mapping) or one.get("operation") not in OPERATIONS:
@@ -371,23 +369,23 @@ def _shorten(value: object, longest: int = 300) -> str:
 
 
 def listed(answer: object, name: str, *, cut: bool = False) -> list[Any]:
-    """The list that was asked for, whatever stands around it."""
+    """The list that was asked for, whatever is around it."""
     found: Any = answer
     if isinstance(found, str):
         found = _parse_json(found, name, cut)
     if isinstance(found, Mapping) and isinstance(found.get(name), str):
-        found = _parse_json(found[name], name, cut)  # some put the list into quotes
+        found = _parse_json(found[name], name, cut)  # some models return the list as a string
     inner = found.get(name) if isinstance(found, Mapping) else found
     if not isinstance(inner, list):
         raise UnreadableAnswer(f"an answer without a list of {name}")
     if inner and not any(_has_key(one, name) for one in inner):
-        # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
+        # An agent's own events, an error, or prose don't say that there is nothing to find, so the request is repeated.
         raise UnreadableAnswer(f"an answer whose list holds no {name}")
     return inner
 
 
 def _has_key(one: object, name: str) -> bool:
-    """Whether it is meant as one of those that were asked for, however wrong."""
+    """Whether it is meant as an element of the list that was asked for, right or wrong."""
     return isinstance(one, Mapping) and _KEYS[name] in one
 
 
@@ -396,7 +394,7 @@ def _parse_json(text: str, name: str, cut: bool) -> Any:
     try:
         return json.loads(stripped)
     except (ValueError, RecursionError):
-        pass  # words around it, a fence of Markdown, or cut off
+        pass  # there is prose or a Markdown fence around it, or it is cut off
     decoder = json.JSONDecoder()
     at = -1
     for _ in range(_TRIES):
@@ -415,7 +413,7 @@ def _parse_json(text: str, name: str, cut: bool) -> Any:
 
 
 def _read_complete_objects(text: str) -> list[Any]:
-    """Of a list that was cut off: the objects that are complete."""
+    """The complete objects of a list that was cut off."""
     decoder = json.JSONDecoder()
     at = text.find("[")
     found: list[Any] = []

@@ -1,11 +1,11 @@
-"""A model that may be asked: one method, `ask(Request) -> Reply`, whatever stands behind it.
+"""A model, with one method, `ask(Request) -> ModelReply`, for an HTTP server and for a command alike.
 
-    request ─► set aside the most it can cost ─► ask ─► settle ─► reply
-                 │ no room: OverBudget            │ 429, 5xx, time-out: wait, ask again (a call of its own in the budget)
-                 ▼                                ▼ everything else: NoAnswer; a later run asks again
+    request ─► reserve the most it can cost ─► ask ─► settle ─► reply
+                 │ over the limit: OverBudget   │ 429, 5xx, time-out: wait, then retry (another call in the budget)
+                 ▼                              ▼ anything else: NoAnswer; a later run asks again
 
-No room to ask again is no excuse for who did not answer: that is NoAnswer, too, and says both. What is asked holds no secrets
-(clean.py); what is answered is believed by nobody (items.py).
+If the budget doesn't allow a retry, that is NoAnswer, too: its message says why there was no answer and why no retry. Requests
+contain no secrets (clean.py), and answers are not trusted (items.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dreamkeep.host import Host, http
 
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
-#: How often a question is put in another way, because the server does not know a part of it.
+#: How often a request is changed because the server doesn't support a part of it.
 _MOST_ADAPTATIONS = 4
 
 URLS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
@@ -37,7 +37,7 @@ _NO_PRICES = Prices()
 
 
 class ModelCall(Protocol):
-    """One question, one try."""
+    """Makes a request once, without retries."""
 
     retries: bool
 
@@ -73,7 +73,7 @@ class Model:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never stand in a request: our own key."""
+        """Our own key, which must never be part of a request."""
         return self._call.secrets
 
     def ask(self, request: Request) -> ModelReply:
@@ -85,11 +85,11 @@ class Model:
 
     # -- asking
 
-    def _ask_until_answered(self, question: Request) -> Got:
+    def _ask_until_answered(self, request: Request) -> Got:
         tries = ways = 0
         before: NoReply | None = None
         while True:
-            body = self._call.body(question)
+            body = self._call.body(request)
             try:
                 got = self._ask_once(body)
             except OverBudget as problem:
@@ -100,7 +100,7 @@ class Model:
             if isinstance(got, Got):
                 return got
             before = got
-            if got.otherwise and ways < _MOST_ADAPTATIONS:
+            if got.adapted and ways < _MOST_ADAPTATIONS:
                 ways += 1
                 continue
             wait_s = self._find_wait_s(tries, got)
@@ -115,14 +115,14 @@ class Model:
         return problem
 
     def _find_wait_s(self, tries: int, trouble: NoReply) -> float | None:
-        """How long until it is asked again; None: not now."""
+        """How long to wait before a retry; None for no retry."""
         if not trouble.again or tries >= self._retries:
             return None
-        # Half of it by chance: many who were turned away at once should not come back at once.
+        # Half of the wait is random, so that clients that were refused together don't all retry together.
         chance = int.from_bytes(self._host.random(4), "big") / 2**32
         own = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tries) * (0.5 + chance / 2)
         wait_s = own if trouble.wait_s is None else trouble.wait_s + own * 0.1
-        # A server that wants to be left alone for longer is: a later run asks again.
+        # If the server asks for a longer wait, a later run asks again.
         return wait_s if wait_s <= _LONGEST_WAIT_S else None
 
     def _ask_once(self, body: bytes) -> Got | NoReply:
@@ -130,16 +130,14 @@ class Model:
         self._budget.set_aside(most)
         got = self._call.ask(body, self._host.now() / 1e9)
         if isinstance(got, Got):
-            told = got.usage
-            if told is None:
-                told = Usage(1, estimate(body.decode()), estimate(str(got.found)))
-            self._budget.settle(most, told._replace(usd=told.usd or self._prices.of(told.tokens_in, told.tokens_out)))
+            used = got.usage or Usage(1, estimate(body.decode()), estimate(str(got.found)))
+            self._budget.settle(most, used._replace(usd=used.usd or self._prices.of(used.tokens_in, used.tokens_out)))
         elif got.free:
             self._budget.settle(most, Usage(calls=1))
         return got
 
     def check_budget(self) -> None:
-        """Where not even a question about nothing fits, no session is to blame: said before a run begins."""
+        """Raises, before a run begins, if the limits don't even allow an empty request: no session is to blame."""
         nothing = self._call.body(read_request(()))
         most = self._make_usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
         today = self._budget.lacks_today(most)
@@ -166,7 +164,7 @@ class Model:
 
 
 def model(name: str, config: Config, host: Host, environment: Mapping[str, str], budget: TokenBudget, folder: str) -> Model:
-    """The model that the backend `name` asks. `folder`: where a command works; no project's."""
+    """The model of the backend `name`. `folder`: the working folder of a command, which is no project's."""
     if environment.get(DREAMING):
         raise Refused(
             "a dream's own model may not start a dream with a model",
@@ -218,7 +216,7 @@ def _make_endpoint(name: str, config: Config, environment: Mapping[str, str]) ->
 
 
 def _check_encrypted(url: str) -> None:
-    """Sessions and keys do not cross the internet in the clear."""
+    """Sessions and keys must not cross the internet unencrypted."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
@@ -229,7 +227,7 @@ def _check_encrypted(url: str) -> None:
 def _read_key(name: str, config: Config, environment: Mapping[str, str]) -> str:
     variable = config["dream.model.key_env"]
     key = environment.get(variable or KEYS[name], "").strip()
-    # A server of one's own may want none; the vendors' do.
+    # The user's own server may need no key; the vendors' do.
     if not key and (variable or config["dream.model.url"] is None):
         raise BadConfig(
             "the key is missing",
@@ -240,5 +238,5 @@ def _read_key(name: str, config: Config, environment: Mapping[str, str]) -> str:
         raise BadConfig(
             "the key contains invalid characters", where=variable or KEYS[name], next="Set it again, without line breaks."
         )
-    # A vendor's key goes to that vendor only: with another address its variable must be named on purpose.
+    # A vendor's key is sent only to that vendor. For another address the user must name the variable.
     return key if variable or config["dream.model.url"] is None else ""
