@@ -1,15 +1,15 @@
-"""Writes pages: what a user changed in the region is journaled first, then the region is written anew; nothing else is touched.
+"""Writes pages. First it journals what a user changed in our region of the file, then it rewrites that region and nothing else.
 
-    read the file ─► edited by hand? journal that ─► render ─► journal what will be there ─► still as it was read? replace it
-                                                                                             └─ no: begin again
+    read the file ─► edited by hand? journal that ─► render ─► journal the new region ─► file unchanged? replace it
+                                                                                         └─ changed: begin again
 
-A page is journaled before it is written. So it is always known what in a file is ours, also after a crash between the two, or
-where the file can't be written: it has the region of the last publication, or of an earlier one, back to the last that is known
-to have been written. A line that one of these did not have was not deleted by the user.
+A page is journaled before it is written. So we always know which text of a file is ours, even after a crash between the two, or
+if the file can't be written: the file then has the region of the last publication, or of an earlier one, back to the last that is
+known to have been written. If a line is missing from one of these versions, the user did not necessarily delete it.
 
-One process works at a time (`LOCK`) and reads what is remembered under the lock: else a page that another process has just
-published would look edited. A page in the keep is named relative to it, so a copy of a keep never writes into the original. A
-file elsewhere is ours only while it has our region: without it, the file is left alone until the user asks for a page there
+Only one process publishes at a time (`LOCK`), and it reads the memory under the lock: otherwise a page that another process has
+just published would look edited. A page in the keep is named relative to it, so a copy of a keep never writes into the original.
+A file elsewhere is ours only while it has our region. Without it, the file is left alone until the user asks for a page there
 again.
 """
 
@@ -26,8 +26,7 @@ from dreamkeep.dream.pages.checkout import head_of
 from dreamkeep.dream.pages.retired import is_text, once_called, place, withdraw
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, make_folders, publish_file, read_file
-from dreamkeep.host import exclusive_lock as host_alone
+from dreamkeep.host import Host, exclusive_lock, make_folders, publish_file, read_file
 from dreamkeep.memory import page, page_edits
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
@@ -39,12 +38,12 @@ from dreamkeep.memory.page_edits import PageEdit, find_hand_edits
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
 _TRIES = 5
-#: Of a new file outside of the keep.
+#: The mode of a new file outside the keep.
 _FILE_MODE = 0o644
 
 
 class Published(NamedTuple):
-    """`edits`: how many edits by hand were journaled. `problem`: why nothing was written."""
+    """The result for one page. `edits`: how many hand edits were journaled. `problem`: why nothing was written."""
 
     project: str
     path: str
@@ -56,18 +55,17 @@ class Published(NamedTuple):
 
 
 def lock_pages(host: Host, root: str) -> AbstractContextManager[None]:
-    return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
+    return exclusive_lock(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
 def look(memory: Memory, project: str, budget: PageBudget) -> str:
-    """A digest that changes when a page would be made of other notes or with other settings."""
+    """A digest that changes when the page would be made from other notes or with other settings."""
     return page_digest(memory.page_fingerprint(project), repr(tuple(budget)), str(page.LOOK))[:16]
 
 
 def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBudget) -> list[tuple[str, str]]:
-    """(project, path) of pages that are not as they were published, or not made of what is remembered now, in the order in which
-    they were saved: of two edits by hand the later one holds. Digests are compared, so that no notes are loaded where nothing
-    changed, which is the usual case."""
+    """(project, path) of pages that were edited or are not up to date, in the order in which they were saved: of two hand edits
+    the later one counts. It compares digests, so that no notes are loaded if nothing changed, which is the usual case."""
     everywhere = bool(memory.marks.get("", {}).get("active"))
     wanted = [one for one in sorted(memory.marks) if one and (everywhere or memory.marks[one]["active"])]
     named = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
@@ -89,13 +87,13 @@ def _find_mtime_ns(host: Host, path: str) -> int:
 
 
 def touched(host: Host, root: str, memory: Memory) -> bool:
-    """Whether a page is not as it was published: perhaps it was edited by hand."""
+    """Whether any page differs from what was published, perhaps because of a hand edit."""
     known = [(one, page.locate(root, str(one["path"]))) for one in memory.pages.values()]
     return any(path and _differs(host, path, one, lambda one=one: str(one.get("of"))) for one, path in known)  # type: ignore[misc]
 
 
 def stamps(host: Host, paths: Iterable[str]) -> dict[str, int]:
-    """The time at which each page was saved: a cheap way to see that nobody has saved it since."""
+    """When each page was saved: a cheap way to see that nobody has saved it since."""
     return {path: _find_mtime_ns(host, path) for path in paths}
 
 
@@ -132,16 +130,16 @@ def _names_missing_note(text: str, memory: Memory) -> bool:
 
 
 class HandEdits(NamedTuple):
-    """`since`: no edit was before that."""
+    """`since`: all edits were made after that time."""
 
     edits: list[PageEdit]
     since: str
 
 
 def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> HandEdits:
-    """What a user did inside the region, compared with every version that may have been in the file. After a checkout of another
-    branch, or a stash, that may be any version that we wrote there: exactly that one, or the one from which the fewest edits lead
-    here. Otherwise the user deleted those lines of the last version that are missing."""
+    """The user's edits inside the region, compared with every version that may have been in the file. After a checkout of another
+    branch, or a stash, the file may have any version that we wrote: an equal one means no edits, else the one that needs the
+    fewest edits is taken. If the last version needs no more, lines missing from it were deleted by the user."""
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
     if moved and page_edits.is_our_version(last, region):
         return HandEdits([], "")
@@ -154,15 +152,15 @@ def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: s
 
 
 def _find_versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_edits.PageVersion]:
-    """All that was published there, oldest first, also under another name of the file, except what was erased since. This reads
-    the whole journal, but is rarely needed."""
+    """All versions that were published there, oldest first, including those under another name of the file, but none that was
+    erased since. This reads the whole journal, but is rarely needed."""
     from dreamkeep.journal.places import KEEP
     from dreamkeep.journal.scan import read_events
 
     kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
-    said = [event for _, event in read_events(host, f"{root}/{KEEP}") if event.kind in kinds]
+    events = [event for _, event in read_events(host, f"{root}/{KEEP}") if event.kind in kinds]
     names, found, written = {str(last["path"])}, list[page_edits.PageVersion](), set[str]()
-    for event in reversed(said):
+    for event in reversed(events):
         path = str(event.body.get("path"))
         if path not in names:
             continue
@@ -178,17 +176,17 @@ def _find_versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page_
 
 
 def unfit(data: bytes, found: page.ParsedPage) -> str:
-    """Why a file with these bytes is left alone; "" where it isn't."""
+    """Why a file with these bytes must not be written; "" if it may be."""
     return found.problem if is_text(data) else "it is not UTF-8 text; save it as UTF-8, or name another file"
 
 
-#: Problems of a file that has another keep's region, and of one that is full.
+#: The problems of a file with another keep's region, and of a full one.
 FOREIGN = "another keep also writes to it; `dreamkeep page --write` takes it over"
 NO_ROOM = "its other content leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
 
 
 class Publishing:
-    """`append` makes events durable in the keep's own journal; `memory` is what is remembered, and is kept up with them."""
+    """`append` makes events durable in the keep's own journal. `memory` is updated with these events."""
 
     def __init__(
         self,
@@ -207,8 +205,8 @@ class Publishing:
         self._budget = budget
 
     def publish(self, project: str, path: str, run: str = "", *, asked: bool = True) -> Published:
-        """Under the lock (`lock_pages`). `asked`: the user asked for it; else a file elsewhere without our region is left
-        alone."""
+        """Must be called under the lock (`lock_pages`). `asked`: the user asked for this page; otherwise a file elsewhere without
+        our region is left alone."""
         for _ in range(_TRIES):
             done = self._try_publish(project, path, run, asked)
             if done is not None:
@@ -216,22 +214,22 @@ class Publishing:
         raise Busy("the file keeps changing while it is written", where=path, next="Try again when nothing is writing to it.")
 
     def _try_publish(self, project: str, path: str, run: str, asked: bool) -> Published | None:
-        """None: the file changed meanwhile."""
+        """None if the file changed meanwhile."""
         before = self._read(path)
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
         others = self._find_other_records(project, path)
         owner = _newest((self._memory.pages.get(self._key(project, path)), *others))
-        if (left := self._find_refusal(project, path, before or b"", found, owner, asked)) is not None:
-            return left
+        if (refusal := self._find_refusal(project, path, before or b"", found, owner, asked)) is not None:
+            return refusal
         edits = self._take_edits(owner, project, path, found.region)
         mark = self._find_mark(owner, path)
         made = page.render(self._memory.active_notes(project), project, page.remaining_budget(text, self._budget), mark)
-        told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
+        unchanged = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
-            return told
+            return unchanged
         if not made.text and found.region is None:
-            return told._replace(problem=NO_ROOM)
+            return unchanged._replace(problem=NO_ROOM)
         shown = made.text or page.empty_region(mark)
         after = page.replace_region(text, shown, page_edits.stray_lines(found.region or "")).encode("utf-8", "surrogateescape")
         self._journal_publication(project, path, run, others, found.region, shown, made.notes, before, after)
@@ -242,12 +240,12 @@ class Publishing:
             return None
         if not written:
             self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._name_of(path)})])
-        return told._replace(changed=after != before)
+        return unchanged._replace(changed=after != before)
 
     def _find_refusal(
         self, project: str, path: str, before: bytes, found: page.ParsedPage, owner: Mapping[str, Any] | None, asked: bool
     ) -> Published | None:
-        """The result for a file that must not be written; None for one that may."""
+        """The result for a file that must not be written; None if it may be written."""
         if why := unfit(before, found):
             return Published(project, path, problem=why)
         own = is_in_keep(self._root, path)
@@ -274,7 +272,7 @@ class Publishing:
         before: bytes | None,
         after: bytes,
     ) -> None:
-        """Journals what the page will hold, where that is not journaled yet."""
+        """Journals the page's new region, unless that is journaled already."""
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
         head = "" if is_in_keep(self._root, path) else head_of(self._host, path)
@@ -286,8 +284,8 @@ class Publishing:
         body = {"digest": digest, "of": of, "region": shown, "notes": list(notes), "head": head}
         where = {"project": project, "path": self._name_of(path)}
         more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
-        told_more = {key: value for key, value in more.items() if value}
-        self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
+        present = {key: value for key, value in more.items() if value}
+        self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **present})])
 
     def _find_mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
         """The mark that distinguishes our region in a file elsewhere from another keep's, which may know the same notes. It
@@ -312,14 +310,14 @@ class Publishing:
             self._journal([self._event(Kind.PAGE_WRITTEN, where)])
 
     def _remove_temporary_files(self, path: str) -> None:
-        """Removes temporary files that a crash left beside the page, perhaps among the user's own files. Nobody else makes any
-        under the lock."""
+        """Removes temporary files that a crash left beside the page, perhaps among the user's own files. Under the lock, nobody
+        else makes any."""
         folder, name = os.path.split(self._host.real_path(path))
         if self._host.stat(folder) is None:
             return
-        left = re.compile(re.escape(name) + r"(\.[0-9a-f]{16}\.tmp)+")
+        temporary = re.compile(re.escape(name) + r"(\.[0-9a-f]{16}\.tmp)+")
         for other in self._host.names(folder):
-            if left.fullmatch(other):
+            if temporary.fullmatch(other):
                 self._host.remove(f"{folder}/{other}")
 
     def _name_of(self, path: str) -> str:
@@ -338,7 +336,8 @@ class Publishing:
         return read_file(self._host, path)
 
     def _write(self, path: str, before: bytes | None, after: bytes) -> bool:
-        """The file is old or new, never a mixture. False, and nothing done, if it is not what was read any more."""
+        """Replaces the file as a whole: it is old or new, never a mixture. Returns False, and changes nothing, if the file is no
+        longer as it was read."""
         host = self._host
         real = host.real_path(path)  # a link stays a link
         make_folders(host, os.path.dirname(real) or ".")
@@ -352,12 +351,13 @@ class Publishing:
     # -- hand edits
 
     def _take_edits(self, last: Mapping[str, Any] | None, project: str, path: str, region: str | None) -> int:
-        """`last`: what the file's owner published there last."""
+        """Journals the hand edits in a region and returns their number. `last`: what the file's owner published there last."""
         if region is None:
             return 0
         since = ""
         if last is None or self._is_foreign(last, region):
-            # Another keep's notes are not ours, nor is what is missing of them. But what a user wrote between them is not lost.
+            # Another keep's notes are not ours, and lines missing from them are none of our business. But lines that a user
+            # wrote between them are kept.
             regions = (str(last.get(name, "")) for name in ("region", "before")) if last else ()
             ours = {text for shown in regions for text in page_edits.note_texts(shown)}
             edits = page_edits.unreferenced_lines(region, ours)
@@ -371,17 +371,17 @@ class Publishing:
         return len(found)
 
     def _drop_known(self, added: Iterable[PageEdit]) -> list[PageEdit]:
-        """Where the record of what we published is erased: our own lines all name a note, so lines without one are the user's.
-        What was journaled before, and could not be written, is not journaled again."""
+        """For a page whose record of what we published is erased. Our own lines all name a note, so lines without one are the
+        user's. What is in the memory already, because an earlier publication failed after journaling it, is left out."""
         found = list(added)
         if not found:
             return []
-        said = {page.flatten(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
-        return [edit for edit in found if page.flatten(edit.text) not in said]
+        known = {page.flatten(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
+        return [edit for edit in found if page.flatten(edit.text) not in known]
 
     def take_reworded(self, project: str, path: str, session: str) -> None:
-        """Under the lock, before that session is deleted; for a page that is left alone. After the deletion it is not known
-        any more what was published beside its lines, and so what a user changed there."""
+        """Journals reworded lines of a page that can't be written, before a session is deleted. Must be called under the lock.
+        After the deletion we no longer know what was published beside its lines, and so what a user changed there."""
         last, before = self._memory.pages.get(self._key(project, path)), self._read(path)
         if last is None or "erased" in last or before is None or not self._shows_session(last, session):
             return
@@ -392,9 +392,8 @@ class Publishing:
             self._journal_edits(found, project, self._date_edits(str(last.get("at", "")), path))
 
     def retire(self, path: str) -> str:
-        """Under the lock, when a session was deleted; for a file that is no project's page any more (`left_over`) and may have
-        lines of that session. Why it still may, "" where it can't. What a user wrote in its region, and is not known yet, is
-        journaled."""
+        """Empties a file that is no project's page any more (`left_over`) and may have lines of a deleted session. First journals
+        what a user wrote in its region. Must be called under the lock. Returns why it may still have such lines, or ""."""
         before = self._read(path) or b""
         text = before.decode("utf-8", "surrogateescape")
         found = page.parse(text)
@@ -411,10 +410,10 @@ class Publishing:
         return any(quote.session == session for one in shown for quote in one.evidence)
 
     def _journal_edits(self, found: Sequence[PageEdit], project: str, at: str) -> None:
-        """Journals edits as the user's word, before anything that a run concludes. All edits are applied before anything is
-        concluded from one of them: two lines may have changed places. What follows goes into the same append: a crash must not
-        leave a statement from which nothing is ever concluded."""
-        from dreamkeep.dream.consolidate import statements  # mostly no hand was there
+        """Journals edits as the user's word, before a run concludes anything. All edits are applied before anything is concluded
+        from one of them, since two lines may have changed places. Conclusions go into the same append: a crash must not leave a
+        statement from which nothing is ever concluded."""
+        from dreamkeep.dream.consolidate import statements  # imported late: mostly there are no hand edits
 
         put = [edit for edit in found if edit.what != page_edits.ADDED and edit.note is not None]
         anew = [edit for edit in put if self._is_said_anew(edit, at)]
@@ -434,8 +433,8 @@ class Publishing:
             self._append(events)
 
     def _is_said_anew(self, edit: PageEdit, at: str) -> bool:
-        """Other words for a note that has ended (its line was deleted on another page, or something superseded it) are a new
-        statement: in the old note nobody would see them. Unless the user ended it later than this edit."""
+        """Whether new words for a note are a new statement. They are if the note has ended (its line was deleted on another page,
+        or something superseded it), since nobody would see them there; but not if the user ended it after this edit."""
         was = self._memory.notes[str(edit.note)]
         if edit.what != page_edits.CHANGED or was.state == ACTIVE:
             return False
@@ -443,14 +442,14 @@ class Publishing:
         return ended is None or bool(ended.run) or ended.at <= at
 
     def _is_known(self, edit: PageEdit, at: str) -> bool:
-        """Journaled already, by a process that died before it published the result."""
+        """Whether it is journaled already, by a process that died before it published the result."""
         was = self._memory.notes[str(edit.note)]
         known = any(step.what == "edited" and step.at >= at for step in was.history)
         return edit.what == page_edits.CHANGED and was.state == ACTIVE and was.text == edit.text and known
 
     def _date_edits(self, since: str, path: str) -> str:
-        """When the file was saved, which may be long ago: what was said since is newer. Never before the version it was made
-        from."""
+        """The time of the edits: when the file was saved, which may be long ago, so that what was said since is newer. But not
+        earlier than the version that was edited."""
         seen = self._host.stat(path)
         saved = rfc3339(seen.mtime_ns) if seen else self._now()
         return min(self._now(), max(saved, since))
@@ -459,26 +458,26 @@ class Publishing:
         return last is not None and page_edits.is_foreign(last, region, self._memory.notes)
 
     def _make_edit_event(self, was: Note, edit: PageEdit, at: str) -> Event:
-        """The event of an edit, with all of the note: if a run is undone and the note with it, what the user did to it stays."""
+        """The event of an edit. It repeats the whole note: if a run that made the note is undone, the user's edit stays."""
         from dreamkeep.dream.consolidate import statements
 
         at = statements.date_edit(self._memory, was, edit.text or was.text, at, self._now())
-        about = {"id": was.id, "kind": was.kind, "project": was.project}
+        body = {"id": was.id, "kind": was.kind, "project": was.project}
         if edit.what == page_edits.DELETED:
-            return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page_edits.LINE_DELETED}, at)
-        about |= {"text": edit.text, "was": was.text}
-        return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
+            return self._event(Kind.NOTE_RETRACTED, {**body, "text": was.text, "reason": page_edits.LINE_DELETED}, at)
+        body |= {"text": edit.text, "was": was.text}
+        return self._event(Kind.NOTE_EDITED, {**body, "reason": "its line was edited on the page"}, at)
 
     def _insight_events(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
         from dreamkeep.dream.consolidate import statements
 
         now = self._now()
-        # A new insight each time: a user who writes a deleted line again means it.
+        # A new insight each time: a user who writes a deleted line again wants it back.
         id = insight_id(f"{path_of(project)} {now}", kind, text)
-        said = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
-        said = statements.date_as_newest(self._memory, said, now)
-        follows = statements.conclude(self._memory, said, now, keep=True).decisions
-        return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
+        insight = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
+        insight = statements.date_as_newest(self._memory, insight, now)
+        follows = statements.conclude(self._memory, insight, now, keep=True).decisions
+        return [self._event(Kind.INSIGHT_ADDED, insight.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
     def _journal(self, events: list[Event]) -> None:
         if events:
@@ -498,7 +497,7 @@ class Publishing:
 
 
 def replace_unchanged(host: Host, path: str, before: bytes, after: bytes) -> bool:
-    """The file is old or new, never a mixture. False, and nothing done, where it is not what was read any more."""
+    """Replaces the file as a whole. Returns False, and changes nothing, if the file is no longer `before`."""
     temp = f"{path}.{host.random(8).hex()}.tmp"
     if not publish_file(host, temp, after):
         return False
@@ -527,5 +526,5 @@ def _redact(edit: PageEdit) -> PageEdit:
 
 
 def path_of(project: str) -> str:
-    """Stands for the session in the id of an insight that was stated on a page."""
+    """Takes the place of the session in the id of an insight that was written on a page."""
     return f"page:{project}"

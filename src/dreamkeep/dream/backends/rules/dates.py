@@ -1,7 +1,7 @@
-"""Days that are told from where the speaker stands ("tomorrow", "next week") → dates, by when it was said. Pure.
+"""Replaces relative days ("tomorrow", "next week") by dates, counted from the day on which it was said. Pure.
 
-A note is read on another day than it was said on. What comes again and again ("every friday", "the last friday of the month") is
-no date and stays. "Today" may mean nowadays: the date is put behind it, and the word stays.
+A note is read on a later day than it was said. A recurring day ("every friday", "the last friday of the month") is no date and
+stays. "Today" may mean nowadays, so the word stays, too, with the date after it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _NUMBER = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|ten|a couple of)"
 _PREPOSITION = re.compile(
     r"\b(?:on|by|until|till|til|before|after|since|from|for|of|due|as of|between|than|to|or|and|in|through)\s+$", re.IGNORECASE
 )
-#: "The last friday of the month", "the last year", "every last monday": none that a calendar knows.
+#: "The last friday of the month", "the last year", "every last monday": not a single day.
 _COMES_AGAIN = re.compile(r"\b(?:the|every|each|any|a|their|its|our)\s+$", re.IGNORECASE)
 _OF_PERIOD = re.compile(r"\s+(?:of|in) (?:the|a|each|every|any) (?:month|quarter|year|week|sprint)\b", re.IGNORECASE)
 _HABIT = re.compile(r"\b(?:always|every|each|whenever)\b", re.IGNORECASE)
-#: Nothing of a word, a name or a path on either side.
+#: Not inside a word, a name or a path.
 _EDGES = (r"(?<![\w./@-])", r"(?![\w@'’-]|[./]\w)")
 _CODE = re.compile(r"`[^`]*`")
 
 
 def resolved(text: str, at: str | None) -> str:
-    """`text` with such days as dates. Without a time of its own, or near the ends of the calendar, it stays as it is."""
+    """`text` with dates, as said at the time `at`. Unchanged without a valid time, or beyond the ends of the calendar."""
     said = _read_day(at)
     try:
         return _resolve_outside_code(text, said) if said else text
@@ -51,7 +51,7 @@ def _read_day(at: str | None) -> date | None:
 
 
 def _resolve_days(text: str, said: date) -> str:
-    # "We always close by next monday": of the habit, not of this week.
+    # "We always close by next monday" is about a habit, not this week.
     habit = _HABIT.search(text) is not None
     if not habit:
         text = _KEPT_PREPOSITION.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
@@ -120,7 +120,7 @@ def _weekday(found: re.Match[str], said: date) -> str:
         back = (said.weekday() - day) % 7 or 7
         return (said - timedelta(days=back)).isoformat()
     on = (day - said.weekday()) % 7 or 7
-    # "Next friday", said in the same week before it, is the one of the next week; "this" and "by" are the one to come.
+    # "Next friday", said earlier in a week, is in the following week; "this" and "by" mean the coming one.
     if word == "next" and said.weekday() < day:
         on += 7
     return (said + timedelta(days=on)).isoformat()

@@ -1,10 +1,10 @@
-"""The default backend: offline, deterministic, few and certain. Its words and command forms are in rules.toml.
+"""The default backend: offline and deterministic. It proposes little, but with certainty. rules.toml has its words and patterns.
 
-    a short sentence that the user typed, or answered, with a standing word    ─► constraint, or fact
-    a command of the project that succeeded                                    ─► procedure; a note when two sessions show it
+    a short sentence that the user typed or answered, with a word such as "always"    ─► constraint, or fact
+    a command of the project that succeeded                                           ─► procedure; a note from two sessions on
 
-It proposes nothing else. What is pasted, asked, ordered for now, or said by an agent stays searchable, and is no note: what a
-talk means takes a model to read.
+It proposes nothing else. Pastes, questions, orders for this task and an agent's words make no notes, but they can be searched. To
+understand a conversation takes a model.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dreamkeep.dream.backends.steps import AnswerStep, CommandStep, PromptStep, 
 from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normalise
 from dreamkeep.session.reading.origin import TYPED, HeardWords, split_origins
 
-#: Of one session; more than anybody says in one.
+#: The most proposals from one session; nobody says more in one.
 MOST = 50
-#: No standing sentence of a person is longer, in characters and in words, or shorter.
+#: Limits of a standing sentence: the most characters, the most words, the least words.
 LONGEST, _MOST_WORDS, _LEAST_WORDS = 220, 40, 3
-#: A longer message was pasted, whatever it looks like.
+#: A longer message counts as pasted.
 _LONGEST_MESSAGE = 20_000
 _LONGEST_COMMAND = 120
 
@@ -35,7 +35,7 @@ Redact = Callable[[str], str]
 
 
 class Rules:
-    """`redact`: what takes secrets out of a text (M12)."""
+    """`redact`: removes secrets from a text (M12)."""
 
     name = "rules"
 
@@ -54,12 +54,12 @@ class Rules:
 
 
 def is_subagent(given: Given) -> bool:
-    """Its prompts are another model's words. (Where only lineage tells, who gives the turns leaves such sessions out.)"""
+    """Whether its prompts are another model's words. (If only lineage shows that, the caller leaves such sessions out.)"""
     return "/agent-" in given.session
 
 
 def _merge_repeated(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
-    """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
+    """Merges equal proposals: a repeated one is more evidence for the first (M7). Leaves out what the task has already."""
     known = {(kind, normalise(text)) for task in tasks[:1] for kind, text in task.insights}
     kept: dict[tuple[str, str], Proposal] = {}
     for one in found:
@@ -76,7 +76,7 @@ def _merge_repeated(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> It
 
 
 class Standing(NamedTuple):
-    """A standing sentence: `quote` is as it stands in the message, `text` as a note says it."""
+    """A sentence that holds beyond its task: `quote` as in the message, `text` as a note puts it."""
 
     type: str
     text: str
@@ -84,29 +84,29 @@ class Standing(NamedTuple):
 
 
 class OwnWords(NamedTuple):
-    """The user's own words, where they stand."""
+    """The user's own words in a message."""
 
     words: str
-    said: GivenMessage
+    message: GivenMessage
     known: bool
 
 
 def _propose_own_words(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
-    """What was said stays unless the user takes it back with his next words."""
+    """Proposals from what the user said, unless his next words take it back."""
     own: dict[str, list[OwnWords]] = {}
     for step in steps:
-        if (one := _find_own_words(step)) is not None:
-            own.setdefault(one.said.seq, []).append(one)
+        if (words := _find_own_words(step)) is not None:
+            own.setdefault(words.message.seq, []).append(words)
     heard = HeardWords()
-    held: list[Proposal] = []
-    for said in (said for turn in given.turns for said in turn.messages):
-        for one in own.get(said.seq, ()):
-            if not _takes_back(one.words):
-                yield from held
-            held = [] if one.known else list(_propose_standing(one, heard))
-        if said.role in ("assistant", "tool"):
-            heard.add(said.text)
-    yield from held
+    pending: list[Proposal] = []
+    for message in (message for turn in given.turns for message in turn.messages):
+        for words in own.get(message.seq, ()):
+            if not _takes_back(words.words):
+                yield from pending
+            pending = [] if words.known else list(_propose_standing(words, heard))
+        if message.role in ("assistant", "tool"):
+            heard.add(message.text)
+    yield from pending
 
 
 def _find_own_words(step: Step) -> OwnWords | None:
@@ -117,11 +117,11 @@ def _find_own_words(step: Step) -> OwnWords | None:
     return OwnWords(step.words, step.result, step.known) if isinstance(step, RefusalStep) and step.words else None
 
 
-def _propose_standing(one: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
-    """A client writes an answer into a tool's result, where its signs may be escaped."""
-    for found in standing(one.words, one.said.at, heard.has):
-        if quote := work.quoted(one.said, found.quote):
-            yield Proposal(found.type, found.text, one.said.seq, quote, author=USER, confidence=0.9)
+def _propose_standing(own: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
+    """The quote is looked up in the message: in a tool's result the characters of an answer may be escaped."""
+    for sentence in standing(own.words, own.message.at, heard.has):
+        if quote := work.quoted(own.message, sentence.quote):
+            yield Proposal(sentence.type, sentence.text, own.message.seq, quote, author=USER, confidence=0.9)
 
 
 def _takes_back(words: str) -> bool:
@@ -129,7 +129,7 @@ def _takes_back(words: str) -> bool:
 
 
 def standing(message: str, at: str | None = None, heard: Callable[[str], bool] = lambda piece: False) -> list[Standing]:
-    """The standing sentences among the words that a user typed. `at`: when; `heard`: what agents and tools said before."""
+    """The standing sentences in a user's message of the time `at`. `heard`: whether an agent or a tool said something before."""
     if len(message) > _LONGEST_MESSAGE:
         return []
     typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
@@ -138,25 +138,25 @@ def standing(message: str, at: str | None = None, heard: Callable[[str], bool] =
 
 
 _ITEM = re.compile(r"\s*[-*•+–]\s+")
-#: One of several steps of this task; a line that quotes, or is set in as code is.
+#: A numbered step of this task, a quotation, or a line that is indented as code.
 _NOT_OWN_LINE = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
 _RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
-#: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
+#: The end of a sentence: after a full stop, but not after "e.g." or a single letter.
 _END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
-#: What stands in quotation marks is somebody else's, or a text that is spoken of; the last one may be left open.
+#: A text in quotation marks is somebody else's, or the subject of the sentence. The last one may be unclosed.
 _QUOTED = re.compile(r"""["“”„«「『][^"“”„«»」』]{3,2000}(?:["“”»」』]|\Z)|(?<!\w)['‘](?=\w)[^\n]{12,1000}?[.,!?\w]['’](?!\w)""")
-#: In the place of such a text; no sentence that holds it is kept.
+#: Replaces such a text; a sentence with it is never kept.
 _BLANK = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 def _blank_quoted(quoted: re.Match[str]) -> str:
-    """As long as it was. A name or a word in quotation marks stays."""
+    """Blanks of the same length. Up to three words in quotation marks, such as a name, stay."""
     return quoted[0] if len(quoted[0].split()) < 4 else _BLANK * len(quoted[0])
 
 
 def _split_sentences(text: str) -> Iterator[str]:
-    """A line is a sentence by itself, unless it is a long one that plainly goes on in the next. The block that follows a line
-    with a colon is the user's own only if that line says so; what stands between two rules ("---") is not."""
+    """The user's own sentences. A line ends a sentence, unless it is long and clearly goes on in the next line. Left out: a block
+    after a line that ends with a colon, unless that line announces rules; and text between two horizontal rules ("---")."""
     led = foreign = ruled = False
     for line in _join_lines(text):
         if not line.strip():
@@ -210,23 +210,23 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 
 
 def _is_short(plain: str) -> bool:
-    """Too few words to say anything; where words are not set apart, too few signs."""
+    """Whether it has too few words; in scripts without spaces, too few characters."""
     return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _LEAST_WORDS
 
 
 def _normalise(sentence: str) -> str:
-    """As it is put to the patterns: without a lead, in lower case, with straight apostrophes."""
+    """As the patterns expect it: without a lead such as "ok so", in lower case, with straight apostrophes."""
     flat = " ".join(sentence.split()).replace("’", "'").lower().rstrip(".!。！ ")
     return _pattern("lead", "any").sub("", flat)
 
 
 def _find_type(sentence: str) -> str:
-    """What is only to be remembered is a fact; all else is how things are to be done."""
+    """What the user only wants to be remembered is a fact; everything else is a constraint."""
     return FACT if _pattern("remember", "any").match(_normalise(sentence)) else CONSTRAINT
 
 
 def _phrase(quote: str, at: str | None) -> str:
-    """One line, without "ok so", with days as dates by when it was said."""
+    """One line, without a lead such as "ok so", and with words for days turned into dates."""
     flat = " ".join(quote.split())
     cut = _pattern("lead", "any").match(flat.lower())
     flat = flat[cut.end() :] if cut else flat
@@ -278,7 +278,7 @@ _SIGN = re.compile(r"""&&|;|\|\||\||["']""")
 
 
 def parts(key: str) -> list[str]:
-    """The commands in a line that all succeeded if the line did; none where that is not certain. Quotes are not looked into."""
+    """The commands of a line that succeeded, if it is certain that all of them did; else none. Quoted text is skipped."""
     found, start, quote = [], 0, ""
     for sign in _SIGN.finditer(key):
         if sign[0] in ("'", '"'):
@@ -293,7 +293,7 @@ def parts(key: str) -> list[str]:
 
 
 def kind_of(command: str) -> str:
-    """test, build, lint …; "" for a command that is none of them."""
+    """test, build, lint …; "" for any other command."""
     inner = _unwrap(command)
     if _pattern("look", "only").match(inner) or _pattern("handles", "only").match(inner):
         return ""
@@ -306,25 +306,25 @@ def kind_of(command: str) -> str:
 
 
 def program_of(command: str) -> str:
-    """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
+    """The program that does the work: `pytest`, also if it is started by `python -m` or `uv run`."""
     started = _pattern("starts", "only").sub("", _unwrap(command), count=1)
     return (started.split() or [command])[0].rpartition("/")[2]
 
 
-#: What is called, without what it is given: `python manage.py test` tests everything, though a file is named in it.
+#: The program without its arguments: `python manage.py test` tests everything, though it names a file.
 _PROGRAM = re.compile(
     r"^(?:python[\d.]{0,5} (?:-\w{1,9} ){0,3}[\w./-]{0,60}?\b(?:manage|setup|runtests|run_tests|tasks|build|make)\.py|\S+)"
 )
 
 
 def is_narrow(command: str) -> bool:
-    """For one file, one test, one package; or not for real."""
+    """Whether it is for one file, one test or one package only; or a dry run."""
     arguments = _PROGRAM.sub("", _pattern("starts", "only").sub("", _unwrap(command), count=1), count=1)
     return _pattern("narrow", "only").search(f" {arguments}") is not None
 
 
 def _unwrap(command: str) -> str:
-    """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
+    """The command without what runs it in a container or as another user: `docker compose run --rm api pytest` → `pytest`."""
     return _pattern("around", "only").sub("", command, count=1) or command
 
 
@@ -343,7 +343,7 @@ def _load_table() -> Mapping[str, Any]:
 
 @cache
 def _pattern(*path: str) -> re.Pattern[str]:
-    """A list of patterns as one; names in braces stand in `[words]`. It is put to one sentence or one command, never to more."""
+    """A list of patterns as one pattern, for a single sentence or command. Names in braces refer to the table `[words]`."""
     listed: Any = _load_table()
     for name in path:
         listed = listed[name]
