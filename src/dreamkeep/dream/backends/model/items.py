@@ -167,8 +167,8 @@ class Material:
 
 def given_of(messages: Iterable[Message]) -> Given:
     """A whole session as one turn, to look up who said what."""
-    said = tuple(GivenMessage(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
-    return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
+    given = tuple(GivenMessage(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
+    return Given("", "", "", "", "", (), (TurnGiven("", "completed", given),))
 
 
 def _find_author(line: DigestLine) -> tuple[str, str]:
@@ -252,11 +252,11 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     return item._replace(note=words, borrowed=bool(taken))
 
 
-def _read_quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
+def _read_quotes(quotes: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
     """The valid quotes, all of one session. The first quote is decisive: if it is not valid, there is no item."""
     found: list[Quoted] = []
     material: Material | None = None
-    for n, one in enumerate(given[:MOST_QUOTES]):
+    for n, one in enumerate(quotes[:MOST_QUOTES]):
         made, own = _read_quote(one, materials, material)
         if isinstance(made, str):
             if n == 0:

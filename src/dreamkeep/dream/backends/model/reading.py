@@ -165,11 +165,11 @@ def _group_small(
     yield from (group for group in open_.values() if group)
 
 
-def _make_batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
+def _make_batch(parts: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
     sources: list[RequestSource] = []
     materials: dict[str, Material] = {}
-    for n, (session, lines) in enumerate(given):
-        label = ascii_uppercase[n] if len(given) > 1 else ""
+    for n, (session, lines) in enumerate(parts):
+        label = ascii_uppercase[n] if len(parts) > 1 else ""
         known = frozenset(line.seq for line in lines if session.knows(line.seq))
         project = redact(session.project)[0]  # a folder may be named after a key
         sources.append(RequestSource(session.agent, project, session.title, lines, label, known, session.tasks))

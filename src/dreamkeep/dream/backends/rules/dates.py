@@ -28,19 +28,19 @@ _CODE = re.compile(r"`[^`]*`")
 
 def resolved(text: str, at: str | None) -> str:
     """`text` with dates, as said at the time `at`. Unchanged without a valid time, or beyond the ends of the calendar."""
-    said = _read_day(at)
+    said_on = _read_day(at)
     try:
-        return _resolve_outside_code(text, said) if said else text
+        return _resolve_outside_code(text, said_on) if said_on else text
     except OverflowError:
         return text
 
 
-def _resolve_outside_code(text: str, said: date) -> str:
+def _resolve_outside_code(text: str, said_on: date) -> str:
     pieces, last = [], 0
     for code in _CODE.finditer(text):
-        pieces += [_resolve_days(text[last : code.start()], said), code[0]]
+        pieces += [_resolve_days(text[last : code.start()], said_on), code[0]]
         last = code.end()
-    return "".join([*pieces, _resolve_days(text[last:], said)])
+    return "".join([*pieces, _resolve_days(text[last:], said_on)])
 
 
 def _read_day(at: str | None) -> date | None:
@@ -50,37 +50,37 @@ def _read_day(at: str | None) -> date | None:
         return None
 
 
-def _resolve_days(text: str, said: date) -> str:
+def _resolve_days(text: str, said_on: date) -> str:
     # "We always close by next monday" is about a habit, not this week.
     habit = _HABIT.search(text) is not None
     if not habit:
-        text = _KEPT_PREPOSITION.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
+        text = _KEPT_PREPOSITION.sub(lambda match: f"{match[1]} {_weekday(match, said_on)}", text)
     for pattern, what in _FROM_TODAY if habit else (*_FROM_TODAY, *_NEXT_AND_LAST):
-        text = _replace_each(pattern, what, text, said)
+        text = _replace_each(pattern, what, text, said_on)
     return text
 
 
-def _replace_each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
-    return pattern.sub(lambda found: _phrase_date(found, what(found, said)), text)
+def _replace_each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said_on: date) -> str:
+    return pattern.sub(lambda match: _phrase_date(match, what(match, said_on)), text)
 
 
-def _phrase_date(found: re.Match[str], when: str) -> str:
-    before = found.string[: found.start()]
-    if not when or _COMES_AGAIN.search(before) or _OF_PERIOD.match(found.string[found.end() :]):
-        return found[0]
-    if found[0].lower() == "today":
-        return f"{found[0]} ({when})"
+def _phrase_date(match: re.Match[str], when: str) -> str:
+    before = match.string[: match.start()]
+    if not when or _COMES_AGAIN.search(before) or _OF_PERIOD.match(match.string[match.end() :]):
+        return match[0]
+    if match[0].lower() == "today":
+        return f"{match[0]} ({when})"
     if _PREPOSITION.search(before):
         return when
     word = "in" if len(when) == 7 or len(when) == 4 else "on"
     if when.startswith("the week"):
         word = "in"
-    lead = word.capitalize() if not before.strip() and found[0][:1].isupper() else word
+    lead = word.capitalize() if not before.strip() and match[0][:1].isupper() else word
     return f"{lead} {when}"
 
 
 def _add_days(count: int) -> Callable[[re.Match[str], date], str]:
-    return lambda found, said: (said + timedelta(days=count)).isoformat()
+    return lambda match, said_on: (said_on + timedelta(days=count)).isoformat()
 
 
 def _read_count(words: str) -> int:
@@ -88,42 +88,42 @@ def _read_count(words: str) -> int:
     return int(words) if words.isdigit() else _NUMBERS.get(words.removeprefix("a ") if words != "a" else "a", 0)
 
 
-def _count_from(found: re.Match[str], said: date, sign: int) -> str:
-    unit, count = found[2].lower(), _read_count(found[1])
+def _count_from(match: re.Match[str], said_on: date, sign: int) -> str:
+    unit, count = match[2].lower(), _read_count(match[1])
     if not count:
         return ""
     if unit.startswith("day"):
-        return (said + timedelta(days=sign * count)).isoformat()
+        return (said_on + timedelta(days=sign * count)).isoformat()
     if unit.startswith("week"):
-        return (said + timedelta(days=sign * 7 * count)).isoformat()
+        return (said_on + timedelta(days=sign * 7 * count)).isoformat()
     if unit.startswith("month"):
-        return _add_months(said, sign * count)
-    return str(said.year + sign * count)
+        return _add_months(said_on, sign * count)
+    return str(said_on.year + sign * count)
 
 
-def _add_months(said: date, by: int) -> str:
-    whole = said.year * 12 + said.month - 1 + by
+def _add_months(said_on: date, by: int) -> str:
+    whole = said_on.year * 12 + said_on.month - 1 + by
     return f"{whole // 12:04}-{whole % 12 + 1:02}"
 
 
-def _span(found: re.Match[str], said: date) -> str:
-    by = {"next": 1, "last": -1, "this": 0}[found[1].lower()]
-    unit = found[2].lower()
+def _span(match: re.Match[str], said_on: date) -> str:
+    by = {"next": 1, "last": -1, "this": 0}[match[1].lower()]
+    unit = match[2].lower()
     if unit == "week":
-        return f"the week of {(said - timedelta(days=said.weekday()) + timedelta(days=7 * by)).isoformat()}"
-    return _add_months(said, by) if unit == "month" else str(said.year + by)
+        return f"the week of {(said_on - timedelta(days=said_on.weekday()) + timedelta(days=7 * by)).isoformat()}"
+    return _add_months(said_on, by) if unit == "month" else str(said_on.year + by)
 
 
-def _weekday(found: re.Match[str], said: date) -> str:
-    word, day = found[1].lower(), _DAYS.index(found[2].lower())
+def _weekday(match: re.Match[str], said_on: date) -> str:
+    word, day = match[1].lower(), _DAYS.index(match[2].lower())
     if word in ("last", "since", "past"):
-        back = (said.weekday() - day) % 7 or 7
-        return (said - timedelta(days=back)).isoformat()
-    on = (day - said.weekday()) % 7 or 7
+        back = (said_on.weekday() - day) % 7 or 7
+        return (said_on - timedelta(days=back)).isoformat()
+    on = (day - said_on.weekday()) % 7 or 7
     # "Next friday", said earlier in a week, is in the following week; "this" and "by" mean the coming one.
-    if word == "next" and said.weekday() < day:
+    if word == "next" and said_on.weekday() < day:
         on += 7
-    return (said + timedelta(days=on)).isoformat()
+    return (said_on + timedelta(days=on)).isoformat()
 
 
 def _compile_phrase(words: str) -> re.Pattern[str]:
@@ -138,8 +138,8 @@ _FROM_TODAY: _Phrases = (
     (_compile_phrase(r"(?:today|tonight|this (?:morning|afternoon|evening))"), _add_days(0)),
     (_compile_phrase(r"tomorrow(?: (?:morning|afternoon|evening|night))?"), _add_days(1)),
     (_compile_phrase(r"(?:yesterday(?: (?:morning|afternoon|evening))?|last night)"), _add_days(-1)),
-    (_compile_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda found, said: _count_from(found, said, 1)),
-    (_compile_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda found, said: _count_from(found, said, -1)),
+    (_compile_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda match, said_on: _count_from(match, said_on, 1)),
+    (_compile_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda match, said_on: _count_from(match, said_on, -1)),
 )
 _NEXT_AND_LAST: _Phrases = (
     (_compile_phrase(r"(next|last|this) (week|month|year)"), _span),
