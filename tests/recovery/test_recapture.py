@@ -96,8 +96,8 @@ def test_a_hole_in_lines_proves_nothing_about_a_hole_in_hook_calls(world: World)
 def test_a_repair_that_died_before_recording_success_can_be_run_again(
     world: World, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """The lines that were read again show that the hole was in lines, so a second run changes nothing. The last case: nothing was read
-    after it."""
+    """The lines that were read again show that the hole was in lines, so a second run changes nothing. The last case: nothing
+    was read after it."""
     world.captured(3, 3, 3)
     with Keep.open(world.root) as keep:
         keep.end(world.session)
