@@ -1,13 +1,13 @@
-"""Secrets masked in an agent's own bytes, which stay what they were in all else (`capture.redact_raw`). Pure, deterministic.
+"""Masks secrets in an agent's own bytes and changes nothing else (`capture.redact_raw`). Pure, deterministic.
 
     {"type":"user","text":"the key is sk-live-4242424242"}
     {"type":"user","text":"the key is [redacted]********"}
 
-Every line keeps its length, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked. So
-places, sizes and line feeds hold. To find the kept form of a line, mask that line and compare.
+Every line keeps its length, and JSON stays JSON, also JSON in a string of JSON: only the insides of strings are masked. So
+offsets, sizes and line feeds stay the same. To find the stored form of a line, mask that line and compare.
 
-Each line is masked by itself, so that the same words are masked alike whichever way they come in. What one text of a line betrays
-is masked in all its texts, but not where records are recognised by it (ids, kinds, times): there only a secret's form counts.
+Each line is masked by itself, so that the same words are masked alike on every channel. A secret that one text of a line shows is
+masked in all texts of the line, except in values by which records are recognised (ids, kinds, times): there only the form counts.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from dreamkeep.secrets.redact import (
 )
 from dreamkeep.secrets.words import names_secret
 
-#: A string of JSON, and whether it is a name; what stands between two in a list.
+#: A string of JSON, and whether it is a name; the text between two strings in a list.
 _STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
 _NEXT = re.compile(r"\s*+,\s*+")
-#: The characters of such a string: a pair of surrogates or an escape is one; the others (a group) stand for themselves.
+#: The characters of such a string: a pair of surrogates or an escape is one character; a group is a run of plain ones.
 _SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|([^\\]+)", re.DOTALL)
 #: Line feeds stay, also written as escapes: a key's lines stay lines.
 _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
-#: The mark of a short secret, a character that hardly anybody uses. Fewer bytes than the least are left alone.
+#: The mark of a short secret, a rare character. Fewer bytes than `_LEAST` stay.
 _SHORT, _LEAST = "\u2042".encode(), 3
-#: A masked stretch; a name's may have a number at its end.
+#: A masked stretch. In a name it may end with a number.
 _MASKED = re.compile(rb"(?:\[redacted\]|\xe2\x81\x82)\**+(?:\xe2\x81\x82[0-9]++)?")
-#: How a row holds what JSON can't (agents/shared/database.py). In a blob that is no text, only stretches that read like text are
-#: masked: the rest is compressed.
+#: How a row contains values that JSON can't (agents/shared/database.py). In a binary blob only readable stretches are masked:
+#: the rest is compressed.
 _ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
 _READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
-#: Records are recognised by the values of these.
+#: Names of values by which records are recognised.
 _STRUCTURE = re.compile(
     r"(?:.*(?:id|Id|ID|uuid|Uuid|At|_at)|type|subtype|kind|role|status|state|method|jsonrpc|model|version|name|table|\$.*"
     r"|timestamp|time|ts|date|created|updated)\Z"
 )
 _DEEPEST = 4
-#: What a line may have at its ends that is no part of a record; and its characters without NULs.
+#: Characters around a record that are no part of it; and a line's characters without NULs.
 _AROUND = " \t\r\n\v\f\ufeff"
 _NO_NULS = re.compile("\0+|([^\0]+)")
 _DIGITS = re.compile(r"\d{300,}+")
-#: As a reader looks for a retry.
+#: The same limits as in a reader that looks for a retry.
 _SAME_HEAD, _RETRIES = 6, 16
-#: So many characters of a secret show that it begins there.
+#: A torn text must end with at least this many characters of a secret.
 _LEAST_BEGUN = 4
 
 
 class _Site(NamedTuple):
-    """A text: from `start` to `end` of the text that it is `inside` of; `signs` matches its characters there (None: they stand as
-    they are). Its places in the line are computed only if there is something to mask. Texts of one `group` are one list's."""
+    """A text that goes from `start` to `end` of the text it is `inside`. `signs` matches its characters there; None if they are
+    not escaped. Its places in the line are computed only if something must be masked. The texts of a `group` are in one list."""
 
     text: str
     inside: _Site | None = None
@@ -72,22 +72,22 @@ class _Site(NamedTuple):
     name: str = ""
     group: object = None
     is_name: bool = False
-    #: It breaks off, maybe inside a secret that a later text has whole.
+    #: Whether it breaks off, perhaps inside a secret that a later text contains completely.
     is_torn: bool = False
 
 
 def mask_line(line: bytes) -> bytes:
-    """A JSON text or any other; the same object where nothing was masked."""
+    """Mask a line, JSON or not. Returns the same object if nothing was masked."""
     return _mask_sites(line, list(_read_records(_Site(_decoded(line)))))
 
 
 def mask_text(text: bytes) -> bytes:
-    """As one text, whatever it looks like, and of however many lines."""
+    """Mask the bytes as one text, even if they look like JSON or have several lines."""
     return _mask_sites(text, [_Site(_decoded(text))])
 
 
 def mask_row(line: bytes) -> bytes:
-    """A row of a database as JSON: also in what stands there as base64, because it is no UTF-8."""
+    """Mask a database row as JSON, also inside values that are base64 because they are not UTF-8."""
     decoded = _ENCODED.sub(_masked_base64, line) if b'{"$' in line else line
     return mask_line(line if decoded == line else decoded)
 
@@ -99,7 +99,7 @@ def _masked_base64(match: re.Match[bytes]) -> bytes:
     try:
         raw = base64.b64decode(match[2], validate=True)
     except binascii.Error:
-        return match[0]  # none of ours
+        return match[0]  # not written by dreamkeep
     kept = mask_line(raw) if match[1] == b"text" or _is_utf8(raw) else _READABLE.sub(lambda run: mask_text(run[0]), raw)
     return match[0] if kept == raw else match[0].replace(match[2], base64.b64encode(kept))
 
@@ -113,7 +113,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def mask_data(value: Any) -> Any:
-    """JSON data, each text and name of it."""
+    """Mask each text and name of JSON data."""
     if isinstance(value, str):
         return _decoded(mask_line(value.encode("utf-8", "surrogatepass")), "surrogatepass")
     import json
@@ -123,7 +123,7 @@ def mask_data(value: Any) -> Any:
     try:
         line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError):
-        return value  # no JSON data: whoever takes it says so
+        return value  # not JSON data: the callee reports that
     kept = mask_line(line)
     return value if kept is line else json.loads(_decoded(kept, "surrogatepass"))
 
@@ -133,24 +133,24 @@ def is_masked(line: bytes) -> bool:
 
 
 def masked_runs(line: bytes) -> tuple[Span, ...]:
-    """Where something is masked, in order."""
+    """The masked stretches, in order."""
     return tuple(run.span() for run in _MASKED.finditer(line))
 
 
 def matches_masked(kept: bytes, line: bytes) -> bool:
-    """Whether `kept` is `line`, but for what is masked in it. For two that are known to speak of the same: one that is nearly
-    all mask fits any other of its length."""
+    """Whether `kept` equals `line` except for its masked stretches. Only for lines that are known to belong together: a line that
+    is nearly all masked fits any other of its length."""
     if len(kept) != len(line) or not (runs := masked_runs(kept)):
         return False
     places = [0, *(place for run in runs for place in run), len(kept)]
     return all(kept[a:b] == line[a:b] for a, b in zip(places[::2], places[1::2], strict=True))
 
 
-# -- where they are
+# -- find secrets in the texts of a line
 
 
 def _find_spans(sites: Sequence[_Site]) -> list[list[Span]]:
-    """Stretches of each text, in order."""
+    """The secrets of each text, in order."""
     texts = [site.text for site in sites]
     spans = [_find_in_site(site) for site in sites]
     _find_keys_in_lists(sites, spans)
@@ -168,7 +168,7 @@ def _find_spans(sites: Sequence[_Site]) -> list[list[Span]]:
 
 
 def _find_in_site(site: _Site) -> list[Span]:
-    """By this text alone. A name that is masked already stays: masked again, it would lose its number."""
+    """The secrets that this text alone shows. A name that is masked already stays: masked again, it would lose its number."""
     spans = find_secrets(site.text)
     if not site.is_name:
         return spans
@@ -180,13 +180,13 @@ def _cut_out(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> set[str]:
 
 
 def _find_torn_secret(text: str, secrets: Collection[str]) -> list[Span]:
-    """The beginning of a secret at the end of a text."""
+    """A text that ends with the beginning of a secret."""
     sizes = [n for secret in secrets for n in range(_LEAST_BEGUN, len(secret)) if text.endswith(secret[:n])]
     return [(len(text) - max(sizes), len(text))] if sizes else []
 
 
 def _find_keys_in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
-    """A key whose lines are the texts of a list."""
+    """Find private keys whose lines are the texts of a list."""
     groups: dict[object, list[int]] = {}
     for n, site in enumerate(sites):
         if site.group is not None:
@@ -196,8 +196,8 @@ def _find_keys_in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None
 
 
 def _read_records(whole: _Site) -> Iterator[_Site]:
-    """The texts of a line, which is read as records are (session/records.py): around NULs and a BOM, and, where a record that was
-    torn has its retry behind it, from there on."""
+    """The texts of a line. It is read like a record (session/records.py): without NULs and a BOM. If a torn record is followed by
+    its retry, from there on."""
     text = whole.text
     site = whole
     if "\0" in text:
@@ -219,7 +219,7 @@ def _slice_site(site: _Site, start: int, end: int) -> _Site:
 
 
 def _retries(text: str, begin: int, end: int) -> list[int]:
-    """Where a record was begun, and begun again, until it could be read; [] where it never can."""
+    """The places where a record begins, and begins again, until it can be read; [] if it never can."""
     head = text[begin : begin + _SAME_HEAD]
     begins = [begin]
     while head[:1] == "{" and len(begins) <= _RETRIES and (at := text.find(head, begins[-1] + 1, end)) >= 0:
@@ -230,7 +230,7 @@ def _retries(text: str, begin: int, end: int) -> list[int]:
 
 
 def _texts_in(site: _Site, depth: int) -> Iterator[_Site]:
-    """The texts in a text: itself, or, if it is JSON, its strings."""
+    """The text itself, or its strings if it is JSON."""
     if depth >= _DEEPEST or not _is_json(site.text):
         yield site
     else:
@@ -247,11 +247,11 @@ def _strings_of(site: _Site, depth: int) -> Iterator[_Site]:
             yield _string_site(site, match)._replace(is_name=True)
             continue
         if "{" in between or "}" in between:
-            name = ""  # of something else
+            name = ""  # the last name belongs to another object
         if not _NEXT.fullmatch(between):
             group, option = match.start(), ""
         inner = _string_site(site, match)._replace(name=option or name, group=(id(site), group))
-        # `["mysql", "--password", "…"]`: as a command's words.
+        # `["mysql", "--password", "…"]`: the words of a command.
         option = inner.text.lstrip("-") if inner.text.startswith("-") else ""
         yield from _texts_in(inner, depth + 1)
 
@@ -271,7 +271,7 @@ def _is_json(text: str) -> bool:
     except (json.JSONDecodeError, RecursionError):
         return False
     except ValueError:
-        return _is_json(_DIGITS.sub("0", text))  # of so many digits only other readers take a number
+        return _is_json(_DIGITS.sub("0", text))  # Python refuses such long numbers; agents' readers may not
     return True
 
 
@@ -285,12 +285,12 @@ def _decoded(raw: bytes, errors: str = "surrogateescape") -> str:
     return raw.decode("utf-8", errors)
 
 
-# -- and where that is in the line
+# -- find their places in the line
 
 
 def _spans_in_line(line: bytes, sites: Sequence[_Site], found: Sequence[list[Span]]) -> list[Span]:
-    """Stretches of the line, in order: those of the innermost texts first, as stretches of what they are inside of, and so on. So
-    each text is gone through once, however much was found in it."""
+    """Map the spans of each text to spans of the line. The innermost texts come first: their spans become spans of the text
+    around them, and so on. So each text is passed once, however many spans it has."""
     levels: dict[int, dict[int, tuple[_Site, list[Span]]]] = {}
 
     def add(site: _Site, spans: list[Span]) -> None:
@@ -343,7 +343,7 @@ def _spans_in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
     return found
 
 
-# -- and masked
+# -- mask
 
 
 def _mask_sites(line: bytes, sites: Sequence[_Site]) -> bytes:
@@ -363,7 +363,7 @@ def _mask_sites(line: bytes, sites: Sequence[_Site]) -> bytes:
 
 
 def _number_equal_names(changed: bytearray, names: Sequence[str], places: Sequence[Span]) -> None:
-    """Two names with different secrets must not become one: then only one of the two values would be read."""
+    """Number masked names that became equal: of two values with the same name, only one would be read."""
     known: dict[bytes, dict[str, int]] = {}
     for name, (start, end) in zip(names, places, strict=True):
         masked = bytes(changed[start:end])
@@ -373,7 +373,7 @@ def _number_equal_names(changed: bytearray, names: Sequence[str], places: Sequen
 
 
 def _add_number(masked: bytes, number: int) -> bytes:
-    """`[redacted]*******` → `[redacted]***⁂2`; one that is too short for it stays."""
+    """`[redacted]*******` → `[redacted]***⁂2`. A name that is too short for a number stays."""
     start, end = max(masked_runs(masked), key=lambda run: run[1] - run[0], default=(0, 0))
     suffix = _SHORT + b"%d" % number
     for mark in (MARK.encode(), _SHORT):
@@ -383,7 +383,7 @@ def _add_number(masked: bytes, number: int) -> bytes:
 
 
 def blacken(raw: bytes) -> bytes:
-    """As long, with its line feeds, and nothing else of it."""
+    """Stars instead of the text, in the same length. Only line feeds stay."""
     return _LINE.sub(_blacken_stretch, raw)
 
 

@@ -1,15 +1,15 @@
-"""Secrets out of texts, before anything leaves for a model or becomes a note. Pure, deterministic, in linear time.
+"""Masks secrets in texts, before they go to a model or become a note. Pure, deterministic, in linear time.
 
     redact(text) -> (text, how many)          redact_all(texts) -> (texts, how many), for texts that follow each other
 
-A secret is found by its form, by the command or sentence it stands in (forms.py), by the words before it (words.py), by its place
-in a table or a Kubernetes Secret (structures.py), or as a private key's block. Then:
+A secret is found by its form, by the command or sentence around it (forms.py), by the words before it (words.py), by its place
+in a table or a Kubernetes Secret (structures.py), or as the block of a private key. Then:
 
-* what was found once is masked everywhere in the same texts, also where nothing betrays it (`hunter2x` in a log line);
-* what two texts hold between them is found too: a key block that goes on in the next message, a token cut in the middle.
+* A secret that was found once is masked everywhere in the same texts, also where nothing else shows it (`hunter2x` in a log).
+* Secrets that two texts share are found too: a key block that continues in the next message, a token that was cut in the middle.
 
-Not secrets: hashes of commits, checksums, UUIDs, images, ids of calls and messages; they are left alone unless a word before them
-says otherwise. What is masked reads `[redacted]`; masking again changes nothing.
+Commit hashes, checksums, UUIDs, images and ids of calls and messages are no secrets. They stay unless a word before them says
+otherwise. A masked secret reads `[redacted]`. Masking again changes nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MARK = "[redacted]"
 
 Span = tuple[int, int]
 
-#: A word begins here; also behind an escape of JSON or a URL, whose last sign is a letter or digit.
+#: The beginning of a word; also after an escape of JSON or a URL that ends with a letter or digit.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))"
 _FORMS = re.compile(_BEGIN + "(?:" + "|".join(form.replace("(?P<s>", f"(?P<s{n}>") for n, form in enumerate(FORMS)) + ")")
-#: Only where this matches can a form match; it is cheaper to search.
+#: A form can match only inside such a run, which is cheaper to search.
 _RUN = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]{16,}+")
 _RUN_BEGIN, _RUN_END = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*+"), re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*\Z")
 _ON = re.compile(r"[A-Za-z0-9_\-]*+")
@@ -46,13 +46,13 @@ _USER_SLASH = re.compile(r"[^\s/@:\"'<>?#\\`]{0,200}+:(?!\d{1,5}/)(?P<s>[^\s\"'<
 
 
 def redact(text: str, known: Iterable[str] = ()) -> tuple[str, int]:
-    """`known`: secrets that the caller knows, to be masked wherever they stand."""
+    """`known`: secrets that the caller knows. They are masked everywhere."""
     texts, count = redact_all((text,), known)
     return texts[0], count
 
 
 def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[str], int]:
-    """`texts` in the order in which they were said."""
+    """`texts`: in the order of the conversation."""
     spans = [find_secrets(text) for text in texts]
     extend_open_blocks(texts, spans)
     _find_across(texts, spans)
@@ -68,7 +68,7 @@ def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[st
 
 
 def named_secret(name: str, value: str) -> bool:
-    """`{"password": "…"}`: whether the name betrays the value."""
+    """Whether a name like `password` shows that its value is a secret."""
     if not name or not may_name_secret(name) or not value or len(value) > 500 or any(sign.isspace() for sign in value):
         return False
     masked, count = redact(f"{name}={value}")
@@ -84,7 +84,7 @@ def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
 
 
 def merge_spans(spans: list[Span]) -> Iterator[Span]:
-    """In order; those that touch or overlap become one."""
+    """In order. Spans that touch or overlap become one."""
     if not spans:
         return
     ordered = sorted(spans)
@@ -101,24 +101,24 @@ def merge_spans(spans: list[Span]) -> Iterator[Span]:
 
 
 def find_secrets(text: str) -> list[Span]:
-    """Where they are, by this text alone; in no order, and some may overlap."""
+    """The secrets that this text alone shows. They are in no order and may overlap."""
     if len(text) < 6:
         return []
     found = _find_unescaped(text) if "\\" in text else _find_plain(text)
     return [span for span in found if MARK not in text[span[0] : span[1]]] + _find_blocks(text)
 
 
-#: What JSON in a text writes for a line's end, a quote, a letter; with more backslashes, if it is JSON in JSON.
+#: The escapes of JSON for a line end, a quote or a letter. JSON in JSON has more backslashes.
 _ESCAPE = re.compile(r"\\++(?:([nrt\"'])|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))")
 _SIGNS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _find_unescaped(text: str) -> list[Span]:
-    """Searched as it is, and as it reads without its escapes: after a written-out line feed a command is a command too. Where
-    both find a secret at the same place, the second tells its end."""
+    """Search the text as it is, and with its escapes decoded: a command may follow an escaped line feed. If both find a secret at
+    the same place, the second has the right end."""
     raw = [_whole_escapes(text, span) for span in _find_plain(text)]
     pieces: list[str] = []
-    #: Where each escape's sign is in what is read, and behind which place in the text.
+    #: The place of each escape's character in the decoded text, and the escape's end in the original.
     signs, ends = array("Q"), array("Q")
     at = size = 0
     for escape in _ESCAPE.finditer(text):
@@ -131,7 +131,7 @@ def _find_unescaped(text: str) -> list[Span]:
         return raw
 
     def place(sign: int) -> int:
-        n = bisect_left(signs, sign)  # so many escapes are before it
+        n = bisect_left(signs, sign)  # the number of escapes before it
         return ends[n - 1] + sign - signs[n - 1] - 1 if n else sign
 
     read = [(place(start), place(end)) for start, end in _find_plain("".join((*pieces, text[at:])))]
@@ -140,7 +140,7 @@ def _find_unescaped(text: str) -> list[Span]:
 
 
 def _whole_escapes(text: str, span: Span) -> Span:
-    """Without a backslash at its end that belongs to the quote behind it."""
+    """Without the backslashes at its end that belong to the quote after it."""
     start, end = span
     if text[end : end + 1] in ('"', "'"):
         end = start + len(text[start:end].rstrip("\\"))
@@ -151,13 +151,13 @@ def _find_plain(text: str) -> Iterator[Span]:
     for run in _RUN.finditer(text):
         for match in _FORMS.finditer(text, *run.span()):
             start, end = match.span(match.lastgroup or 0)
-            # A form says how long it is at least; whatever goes on with it belongs to it.
+            # A form has a minimal length. Characters that continue it belong to the secret.
             yield start, _ON.match(text, end).end()  # type: ignore[union-attr]
     yield from find_values(text)
     yield from _in_urls(text)
     lower = text.lower()
     if len(lower) != len(text):
-        lower = text  # a few letters change their length with their case: then only what is in lower case is found
+        lower = text  # some letters change their length in lower case: then only lower case is found
     yield from in_tables(text, lower)
     yield from in_kubernetes(text)
     for word, pattern in _COMMANDS:
@@ -172,7 +172,7 @@ def _find_plain(text: str) -> Iterator[Span]:
 
 
 def _find_spoken(text: str, lower: str) -> Iterator[Span]:
-    """Codes, PINs and logins in sentences: searched only around certain words, and only where there is a digit."""
+    """Codes, PINs and logins in sentences. Only places near certain words and with a digit are searched."""
     around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
     for start, end in merge_spans(around):
         if _DIGIT.search(text, start, end):
@@ -215,19 +215,19 @@ def _in_urls(text: str) -> Iterator[Span]:
 _FENCE = re.compile(
     r"-----(?P<what>BEGIN|END) (?P<of>[A-Z0-9 ]{0,40}+)-----|(?P<putty>Private-Lines: \d{1,3})|(?P<mac>Private-MAC: )"
 )
-#: A line of such a block, with what editors, diffs and line numbers put before it.
+#: A line of such a block, with what editors and diffs put before it, and with line numbers.
 _LINE = re.compile(
     r"[ \t>|+\-]{0,40}+(?:\d{1,6}[→:|\t ]\s{0,8})?[ \t\"'+\-]{0,40}(?P<b>[A-Za-z0-9+/]{16,4000}+={0,2})[\"',\\nr]{0,8}+\s*\Z"
 )
 _HEADER = re.compile(r"[ \t>|+]{0,40}+(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): .{0,200}\Z")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{24}")
-#: Such lines as words of one line, as a title has them; the last may be cut.
+#: Such lines joined into one line, as in a title. The last may be cut.
 _KEY_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{24,4000}={0,2}(?![^\s\"'…])")
 _CUT_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{1,4000}={0,2}(?=…?\s*\Z)")
-#: A line ends, also where somebody wrote that as two signs.
+#: The end of a line, also if it is written as `\\n`.
 _LINE_END = re.compile(r"\n|\\n")
 _LONGEST_LINE = 4_200
-#: How far apart the two ends of one key may be.
+#: The most characters between the two fences of a key.
 _LONGEST_BLOCK = 40_000
 
 
@@ -320,7 +320,7 @@ def _key_lines_start(text: str, end: int) -> int:
 
 
 def extend_open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
-    """A key that one text begins and does not end goes on in the next ones, as far as their lines look like it."""
+    """A key that a text begins and does not end continues in the next texts, as far as their lines look like a key's."""
     open = False
     for text, own in zip(texts, spans, strict=True):
         if open and (end := _key_lines_end(text, 0, 0)):
@@ -340,7 +340,7 @@ _WORDS_END = re.compile(r"[^\s\"'`,;()<>\[\]]+")
 
 
 def _find_across(texts: Sequence[str], spans: list[list[Span]]) -> None:
-    """A secret that is cut by the border between two texts: searched in the end of one and the beginning of the next."""
+    """Find secrets that continue from one text into the next: search the end of the one with the beginning of the other."""
     for (left, right), (own, following) in zip(pairwise(texts), pairwise(spans), strict=True):
         tail, head = left[-_TAIL:], right[:_TAIL]
         if not _may_be_cut(tail, head):
@@ -364,14 +364,14 @@ def _may_be_cut(tail: str, head: str) -> bool:
 
 
 def _find_rest(head: str) -> list[Span]:
-    """The text before ends with a secret. If this text goes on like one, that is the secret's rest."""
+    """For a text that follows one ending with a secret. If it begins like a secret, that is the rest of it."""
     match = _WORDS_END.match(head)
     return [match.span()] if match and len(match[0]) >= 8 and re.search(r"\d|[a-z][A-Z]", match[0]) else []
 
 
 def _find_over_border(tail: str, head: str) -> Iterator[Span]:
-    """Counted from the border. Only what looks like a secret itself: `PASSWORD=` at the end of one text says nothing about the
-    next."""
+    """The secrets that end after the border, with places counted from it. Only values that look like secrets by themselves count:
+    `PASSWORD=` at the end of one text says nothing about the next."""
     text, border = tail + head, len(tail)
     for start, end in _find_plain(text):
         if end > border and MARK not in text[start:end] and machine_made(text[start:end]):
@@ -380,7 +380,7 @@ def _find_over_border(tail: str, head: str) -> Iterator[Span]:
 
 # -- what was found once, wherever it stands
 
-#: Passwords that are names at the same time: what they name must stay readable.
+#: Passwords that are also names: the names must stay readable.
 _NAMES = frozenset(
     re.findall(
         r"\w+",
@@ -391,12 +391,12 @@ _NAMES = frozenset(
     """,
     )
 )
-#: A word that stands by itself more often than this is one of the session's own words.
+#: A word that occurs elsewhere more often than this is one of the session's own words.
 _OFTEN = 5
 
 
 def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern for all that was found and for what the caller knows. A plain word is masked only where it stands as a word."""
+    """One pattern for all found secrets and those that the caller knows. A plain word is masked only where it is a whole word."""
     values = {value for value in known if len(value) >= 6}
     words: Counter[str] = Counter()
     for text, own in zip(texts, spans, strict=True):
@@ -415,7 +415,7 @@ def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iter
 
 
 def _recognisable(value: str) -> list[str]:
-    """What of a secret is masked wherever it stands."""
+    """The parts of a secret to mask in all texts."""
     if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
         return re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n"))
     if not _is_distinctive(value):
@@ -425,7 +425,7 @@ def _recognisable(value: str) -> list[str]:
 
 
 def _is_distinctive(value: str) -> bool:
-    """Long or odd enough to be nothing else wherever it stands."""
+    """Long or unusual enough to mean nothing else elsewhere."""
     if len(value) < 6 or is_reference(value, quoted=True):
         return False
     return len(value) >= 16 or (any(c.isalpha() for c in value) and not value.isalpha())
@@ -443,7 +443,7 @@ def _longest_first(forms: Iterable[str]) -> list[str]:
 
 def _alternatives(forms: list[str], depth: int) -> str:
     """A pattern for any of these, as a tree over their first `depth` characters. The longest come first, so that a secret is
-    matched whole."""
+    matched as a whole."""
     if depth == 0 or len(forms) == 1:
         return "(?:" + "|".join(re.escape(form) for form in forms) + ")"
     below: dict[str, list[str]] = {}
