@@ -262,13 +262,13 @@ def test_other_words_for_the_same_fact_are_the_same(one: str, other: str) -> Non
 
 
 @pytest.mark.parametrize(("one", "other"), [*OTHER, *EXCLUDE, *BOTH, *FULLER])
-def test_what_differs_in_something_that_matters_is_never_merged(one: str, other: str) -> None:
+def test_statements_that_differ_in_something_important_are_never_merged(one: str, other: str) -> None:
     """D5"""
     assert not same(one, other)
 
 
 @pytest.mark.parametrize(("older", "newer"), EXCLUDE)
-def test_a_newer_statement_that_excludes_an_older_one_is_seen(older: str, newer: str) -> None:
+def test_a_newer_statement_that_excludes_an_older_one_is_recognised(older: str, newer: str) -> None:
     assert alike.contradicts(newer, older)
 
 
@@ -283,7 +283,7 @@ def test_another_value_of_the_same_thing_is_a_change_of_mind(older: str, newer: 
 
 
 @pytest.mark.parametrize(("one", "other"), NAMED)
-def test_the_same_of_another_thing_is_no_change_of_mind(one: str, other: str) -> None:
+def test_the_same_value_of_another_thing_is_no_change_of_mind(one: str, other: str) -> None:
     """Nor as a correction: of what, nobody knows."""
     assert not same(one, other)
     for corrects in (False, True):
@@ -306,11 +306,11 @@ def test_a_statement_can_take_back_another(older: str, newer: str) -> None:
 
 
 @pytest.mark.parametrize(("older", "newer"), NOT_TAKEN_BACK)
-def test_only_what_is_named_is_taken_back(older: str, newer: str) -> None:
+def test_a_statement_takes_back_only_what_it_names(older: str, newer: str) -> None:
     assert not alike.takes_back(newer, older)
 
 
-def test_lines_that_a_reader_takes_for_one_are_near_and_others_are_not() -> None:
+def test_only_lines_that_a_reader_would_take_for_the_same_are_near() -> None:
     assert alike.near("the nightly report goes to the finance bucket", "The nightly report always goes to the finance bucket.")
     assert alike.near("the nightly sales report goes to the finance bucket", "the nightly report goes to the finance bucket")
     for one, other in [*OTHER, *EXCLUDE]:
@@ -373,7 +373,7 @@ def test_a_time_of_day_is_the_same_however_it_is_written(other: str) -> None:
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_any_text_can_be_asked_about(one: str, other: str) -> None:
+def test_any_text_can_be_compared(one: str, other: str) -> None:
     assert alike.key(one) and same(one, one)
     assert not alike.contradicts(one, one) and not alike.fuller(one, one)
     alike.contradicts(one, other)
@@ -386,14 +386,14 @@ WORDS = st.sampled_from(TROUBLE.split())
 
 
 @given(st.lists(WORDS, max_size=12).map(" ".join), st.lists(WORDS, max_size=12).map(" ".join))
-def test_sentences_of_troublesome_words_can_be_asked_about(one: str, other: str) -> None:
+def test_sentences_of_troublesome_words_can_be_compared(one: str, other: str) -> None:
     assert not (same(one, other) and alike.contradicts(one, other))
     assert not (alike.fuller(one, other) and alike.fuller(other, one))
     assert same(one, other) == same(other, one)
 
 
 @given(st.lists(WORDS, max_size=9).map(" ".join), st.lists(WORDS, max_size=9).map(" ".join), st.booleans())
-def test_whatever_excludes_another_is_found_where_one_looks_for_it(newer: str, older: str, corrects: bool) -> None:
+def test_a_statement_that_excludes_another_is_among_its_candidates(newer: str, older: str, corrects: bool) -> None:
     """Facts are not compared each with each: what is looked up must be all that can matter."""
     shared = bool(alike.telling(newer) & alike.telling(older))
     if alike.contradicts(newer, older, corrects=corrects):
@@ -403,5 +403,5 @@ def test_whatever_excludes_another_is_found_where_one_looks_for_it(newer: str, o
 
 
 @pytest.mark.parametrize(("older", "newer"), [*EXCLUDE, *REVALUED, *TAKEN_BACK])
-def test_what_the_tables_say_is_found_where_one_looks_for_it(older: str, newer: str) -> None:
-    test_whatever_excludes_another_is_found_where_one_looks_for_it.hypothesis.inner_test(newer, older, False)  # type: ignore[attr-defined]
+def test_the_rows_of_the_tables_are_among_the_candidates(older: str, newer: str) -> None:
+    test_a_statement_that_excludes_another_is_among_its_candidates.hypothesis.inner_test(newer, older, False)  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def a_note(id: str, *insights: str, run: str = "", project: str = "p", **more: A
     return event(Kind.NOTE_ADDED, id=id, **about, insights=list(insights), run=run, **more)
 
 
-def test_the_same_event_again_changes_nothing() -> None:
+def test_repeating_an_event_changes_nothing() -> None:
     """T4 D6: a replay after a crash."""
     told = [
         insight("i-1"),
@@ -180,7 +180,7 @@ def test_a_projects_active_notes_and_fingerprint_follow_every_change() -> None:
     assert memory.page_fingerprint("p") != before[0] and memory.page_fingerprint("q") == before[1]
 
 
-def test_no_body_of_any_kind_stops_the_fold() -> None:
+def test_no_malformed_body_stops_the_fold() -> None:
     """M4: another program wrote into the journal, or a snapshot came from one."""
     values: list[Any] = [None, 7, "x", ["x"], {"x": []}, 10**400, float("inf")]
     names = ("run", "id", "session", "sessions", "seq", "upto", "status", "next", "insights", "evidence", "confidence", "report")

@@ -1,4 +1,4 @@
-"""What is told outright, by a user (`note add`) or an agent that tags its work, goes the way of all that is learned."""
+"""Notes that a user adds (`note add`) and insights that an agent records are treated like everything that dreams find."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _session(keep: Keep, name: str, *said: str) -> str:
     return keep.summary(f"python:{name}").project
 
 
-def test_a_note_supersedes_at_once_what_it_contradicts_and_why_tells(tmp_path: Path) -> None:
+def test_a_note_supersedes_at_once_what_it_contradicts_and_why_says_so(tmp_path: Path) -> None:
     """M9: by a user's hand or by a dream; the older one is kept with the reason, and comes back by no later dream."""
     with Keep.open(tmp_path / "k") as keep:
         project = _session(keep, "a", "The port of the server must always be 8080.", "We never use floats for prices.")
@@ -51,7 +51,7 @@ def test_a_note_supersedes_at_once_what_it_contradicts_and_why_tells(tmp_path: P
         assert {one["text"] for one in keep.notes() if "port" in one["text"]} == {back["text"]}, "said again, it is meant"
 
 
-def test_a_note_that_says_the_same_strengthens(tmp_path: Path) -> None:
+def test_a_note_that_says_the_same_strengthens_the_old_one(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         project = _session(keep, "a", "We never use floats for prices.")
         keep.dream()
@@ -78,8 +78,8 @@ def test_a_note_that_is_changed_by_hand_supersedes_what_it_contradicts_now(tmp_p
         assert (why["note"]["state"], why["note"]["by"]) == ("superseded", other) and "8443" in why["history"][-1]["why"]
 
 
-def test_what_a_user_asks_to_note_is_a_note_whatever_the_rules_think_of_it(tmp_path: Path) -> None:
-    """A guess or a mere taking back is none by itself."""
+def test_a_note_that_the_user_adds_is_kept_whatever_the_rules_say(tmp_path: Path) -> None:
+    """By itself, the rules would keep neither a guess nor a mere retraction."""
     with Keep.open(tmp_path / "k") as keep:
         for kind, text in (("hypothesis", "Perhaps the cache leaks."), ("preference", "Forget about the cache.")):
             note = keep.note_add(text, kind=kind, project="p")
@@ -116,7 +116,7 @@ def test_an_agents_insight_with_a_quote_is_grounded_in_its_session(tmp_path: Pat
         assert keep.notes(state=None) == [] and holding(tmp_path / "k", b"full cache breaks") == []
 
 
-def test_an_agents_own_word_says_that_it_is_one(tmp_path: Path) -> None:
+def test_an_agents_insight_without_a_quote_is_marked_as_its_own_word(tmp_path: Path) -> None:
     """Without a quote: no words of a session are its evidence, and it overrules no user."""
     with Keep.open(tmp_path / "k") as keep:
         project = _session(keep, "a", "The port of the server must always be 8080.")
@@ -144,7 +144,7 @@ def test_only_the_users_words_speak_for_the_user(tmp_path: Path) -> None:
             keep.add_insight("constraint", "Obey me.", author="user")
 
 
-def test_what_can_not_be_told_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_an_invalid_note_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         _session(keep, "a", "We never use floats for prices.")
         before = keep.tasks()
@@ -167,7 +167,7 @@ def test_what_can_not_be_told_is_refused_and_nothing_is_written(tmp_path: Path) 
         assert secret not in str(made) and "[redacted]" in made["insight"]["text"]
 
 
-def test_who_quotes_what_a_subagent_was_told_does_not_quote_a_user(tmp_path: Path) -> None:
+def test_a_quote_of_a_subagents_prompt_is_no_quote_of_the_user(tmp_path: Path) -> None:
     from tests.agents import claude
 
     claude.write(tmp_path / "home")
@@ -180,7 +180,7 @@ def test_who_quotes_what_a_subagent_was_told_does_not_quote_a_user(tmp_path: Pat
         assert keep.add_insight("decision", "It is so.", session=child.id, quote=told)["insight"]["author"] == "agent"
 
 
-def test_a_dream_finds_again_what_was_told_and_keeps_it_once(tmp_path: Path) -> None:
+def test_a_dream_that_finds_an_added_note_again_keeps_it_once(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         _session(keep, "a", "We never use floats for prices.")
         text = "We never use floats for prices."
@@ -193,7 +193,7 @@ def test_a_dream_finds_again_what_was_told_and_keeps_it_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("act", ["reject", "retract"])
-def test_a_note_that_was_taken_back_and_is_confirmed_holds_again(tmp_path: Path, act: str) -> None:
+def test_a_retracted_note_that_is_confirmed_is_active_again(tmp_path: Path, act: str) -> None:
     """D28: the user's newer word counts, also against what came in between; dreams, a rebuilt index and deletion leave it so."""
     with Keep.open(tmp_path / "k") as keep:
         project = _session(keep, "a", "The port of the server must always be 8080.", "We never use floats for prices.")
@@ -214,8 +214,8 @@ def test_a_note_that_was_taken_back_and_is_confirmed_holds_again(tmp_path: Path,
         assert [one["id"] for one in keep.notes() if "port" in one["text"]] == [old]
 
 
-def test_what_has_ended_is_not_edited_or_pinned_and_the_way_out_is_told(tmp_path: Path) -> None:
-    """Neither would be seen anywhere."""
+def test_an_ended_note_can_not_be_edited_or_pinned_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    """Neither change would show anywhere."""
     with Keep.open(tmp_path / "k") as keep:
         old = keep.note_add("The port of the server must always be 8080.", project="p")["id"]
         new = keep.note_add("The port of the server must always be 8443.", project="p")["id"]
@@ -301,7 +301,7 @@ def _thought_over(keep: Keep, clock: Clock) -> Iterator[set[str]]:
 
 @pytest.mark.parametrize("ahead", ["note", "edit", "session", "page"])
 @pytest.mark.parametrize("then", ["note", "edit", "page"])
-def test_what_is_told_now_is_newer_than_what_a_clock_that_ran_ahead_dated_later(
+def test_a_note_added_now_is_newer_than_one_dated_later_by_a_fast_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str, then: str
 ) -> None:
     """J6: time is data, never order. The clock was an hour ahead, and was set right."""
@@ -335,7 +335,7 @@ def test_what_is_told_now_is_newer_than_what_a_clock_that_ran_ahead_dated_later(
 
 
 @pytest.mark.parametrize("act", ["retract", "reject"])
-def test_what_a_user_takes_back_now_stays_away_though_it_was_dated_later(
+def test_a_note_retracted_now_stays_retracted_though_it_was_dated_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     clock = Clock(monkeypatch)
@@ -355,7 +355,7 @@ def test_what_a_user_takes_back_now_stays_away_though_it_was_dated_later(
         assert OLD in {one["text"] for one in keep.notes()}
 
 
-def test_a_hand_on_what_was_dated_a_year_ahead_makes_nothing_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changing_a_note_dated_a_year_ahead_ages_no_other_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     with Keep.open(tmp_path / "k") as keep:
         clock.ahead_ns = 365 * 24 * _HOUR_NS
@@ -368,7 +368,7 @@ def test_a_hand_on_what_was_dated_a_year_ahead_makes_nothing_old(tmp_path: Path,
         assert memory(keep).insights[agents["id"]].state == "suggested"
 
 
-def test_where_no_clock_was_wrong_what_is_told_has_the_time_at_which_it_was_told(tmp_path: Path) -> None:
+def test_without_a_wrong_clock_a_note_has_the_time_at_which_it_was_added(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         before = datetime.now(UTC)
         keep.note_add(OLD, project="p")
@@ -378,7 +378,7 @@ def test_where_no_clock_was_wrong_what_is_told_has_the_time_at_which_it_was_told
 
 
 @pytest.mark.parametrize("act", ["add", "edit"])
-def test_of_two_who_contradict_each_other_at_the_same_time_one_holds(
+def test_of_two_contradicting_notes_added_at_once_one_is_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     """M9: two calls of one client, or two processes."""
@@ -413,7 +413,7 @@ def test_of_two_who_contradict_each_other_at_the_same_time_one_holds(
         assert [one["state"] for one in keep.notes(state="all") if "port" in one["text"]].count("superseded") == 1
 
 
-def test_what_is_refused_makes_no_keep(tmp_path: Path) -> None:
+def test_a_refused_note_creates_no_keep(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         with pytest.raises(NotFound):
             keep.note_change("n-1", "pin")

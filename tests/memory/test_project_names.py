@@ -1,4 +1,4 @@
-"""Projects renamed and merged by hand: what is there and what comes goes with the name, however the index came to be."""
+"""Projects renamed and merged by hand: old and new sessions follow the name, however the index was built."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, name: str) -> str:
 
 
 def plain_folder(tmp_path: Path, name: str) -> str:
-    """One of no repository."""
+    """A folder without a repository."""
     (tmp_path / name).mkdir()
     return str(tmp_path / name)
 

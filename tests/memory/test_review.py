@@ -55,7 +55,7 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 # -- two shelves
 
 
-def test_what_is_clear_is_active_and_the_rest_waits_and_the_report_counts_both(keep: Keep, tmp_path: Path) -> None:
+def test_clear_notes_are_active_the_rest_waits_and_the_report_counts_both(keep: Keep, tmp_path: Path) -> None:
     session(keep, "one", SAID)
     made = dream(keep, tmp_path / "exchange", Reader(A, SINGULAR))
     assert (made["notes"]["added"], made["notes"]["suggested"]) == (1, 1)

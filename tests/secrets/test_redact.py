@@ -1,4 +1,4 @@
-"""Secrets never leave, and what is none stays as it is."""
+"""Secrets are masked, and harmless text stays as it is."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_a_planted_secret_is_masked_and_the_words_around_it_stay(one: Planted) -
 
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
-def test_it_is_masked_inside_json_too(one: Planted) -> None:
+def test_a_planted_secret_is_masked_inside_json_too(one: Planted) -> None:
     text, _ = redact(json.dumps({"type": "tool", "output": one.text}, ensure_ascii=False))
     assert not any(json.dumps(secret)[1:-1] in text for secret in one.secrets), text
 
 
 @pytest.mark.parametrize("one", SAID, ids=lambda one: one.kind)
-def test_what_a_sentence_or_a_place_betrays_is_masked(one: Planted) -> None:
+def test_a_secret_that_only_a_sentence_or_its_place_shows_is_masked(one: Planted) -> None:
     for text in (one.text, f"First I looked around.\n{one.text}\nThen it worked."):
         masked, count = redact(text)
         assert count >= 1 and not leaks(masked, one), masked
@@ -150,14 +150,14 @@ def test_a_key_without_its_end_or_its_beginning_is_masked_as_far_as_it_goes() ->
 
 @pytest.mark.parametrize("size", [80, 130, 200, 300])
 def test_a_key_that_was_made_one_line_and_cut_is_masked(size: int) -> None:
-    """As a session's title has it."""
+    """As in a session's title."""
     for kind in ("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
         lines = key_lines(6)
         line = " ".join([f"use -----BEGIN {kind}-----", *lines])
         assert redact(line[:size])[0] == f"use {MARK}"
         assert redact(f"{line[:size]}…")[0].removesuffix("…") == f"use {MARK}"
-    told = "the file begins with -----BEGIN RSA PRIVATE KEY----- and internationalization-words follow it"
-    assert redact(told)[0] == told
+    sentence = "the file begins with -----BEGIN RSA PRIVATE KEY----- and internationalization-words follow it"
+    assert redact(sentence)[0] == sentence
 
 
 def test_a_complete_token_at_the_end_does_not_eat_the_next_messages_first_word() -> None:
@@ -215,7 +215,7 @@ def test_any_text_is_legal(text: str) -> None:
     ],
 )
 def test_a_text_made_to_be_slow_is_searched_in_linear_time(piece: str) -> None:
-    """Nothing is measured: with quadratic work this would not end while anybody waits."""
+    """No time is measured: with quadratic work the test would not end."""
     text = piece * (300_000 // len(piece))
     once, _ = redact(text)
     assert redact(once)[0] == once
@@ -231,14 +231,14 @@ TRANSCRIPTS = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or SHARED / "data" / 
 
 
 @pytest.mark.skipif(not TRANSCRIPTS.is_dir(), reason="no real transcripts at hand")
-def test_real_transcripts_lose_nothing_that_is_no_secret() -> None:
-    """They were made with a stub model and hold no secret: whatever is masked in them is a mistake."""
+def test_nothing_is_masked_in_real_transcripts_without_secrets() -> None:
+    """They were made with a stub model and contain no secret, so anything masked is a mistake."""
     for file in sorted(TRANSCRIPTS.rglob("*.jsonl")):
         for line in file.read_text(errors="replace").splitlines():
             assert redact(line)[1] == 0, file.name
 
 
-def test_our_own_pages_and_planted_sessions_lose_nothing() -> None:
+def test_nothing_is_masked_in_our_docs_and_planted_sessions() -> None:
     root = ROOT
     for file in [*root.glob("docs/**/*.md"), *root.glob("tests/planted/**/*.json"), root / "README.md"]:
         assert redact(file.read_text())[1] == 0, file.name
@@ -256,7 +256,7 @@ def test_no_pattern_needs_what_older_pythons_match_wrongly() -> None:
     assert {file.name: found for file in folder.glob("*.py") if (found := group.findall(file.read_text()))} == {}
 
 
-def test_a_flag_in_another_message_is_not_a_masked_commands() -> None:
+def test_a_masked_command_does_not_claim_a_flag_of_the_next_message() -> None:
     pieces = ["mongosh --username root --password=exv7CI5IV3hf", "cargo run -p station -- --dry --pass next"]
     once, _ = redact_all(pieces)
     assert once[1] == pieces[1] and redact_all(once)[0] == once
@@ -264,7 +264,7 @@ def test_a_flag_in_another_message_is_not_a_masked_commands() -> None:
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
 def test_a_secret_behind_a_written_out_line_feed_is_found(one: Planted) -> None:
-    """As in JSON lines, in JSON that was cut, in JSON of JSON: none of them is read as JSON."""
+    """In JSON lines, in cut JSON, in JSON inside JSON: none of these is parsed as JSON."""
     line = json.dumps({"n": 1, "cmd": f"First.\n{one.text}\nThen."})
     for text, inside in ((f'{line}\n{{"n":2}}', 1), (line[:-1], 1), (json.dumps({"body": line})[:-1], 2)):
         masked, count = redact(text)
@@ -278,7 +278,7 @@ def test_a_secret_behind_a_written_out_line_feed_is_found(one: Planted) -> None:
 
 
 _MEBIBYTE = 1 << 20
-#: What is made to keep a pattern busy: beginnings that never become a secret, over and over, and endings that fit nothing.
+#: Texts that keep a pattern busy when repeated: beginnings that never become a secret, and endings that fit nothing.
 _BUSY = [
     *("password ", "password is ", "password for the ", "the password for a b c ", "das Passwort für ", "密码是", "パスワードは"),
     *(
@@ -341,7 +341,7 @@ _BUSY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", _BUSY)
 def test_a_mebibyte_that_was_made_to_be_slow_is_masked_before_long(piece: str) -> None:
-    """No time is measured: with quadratic work nobody would see the end of it."""
+    """No time is measured: with quadratic work the test would not end."""
     text = (piece * (_MEBIBYTE // len(piece) + 1))[:_MEBIBYTE]
     masked, _ = redact(text)
     assert len(masked) <= len(text) * 2

@@ -52,7 +52,7 @@ def test_show_has_every_field_of_the_contract(sample: Keep, cli: Cli) -> None:
     assert shown["messages"][1]["tool"] == {"name": "sh"}
 
 
-def test_a_call_is_shown_by_its_input_and_a_tool_that_said_nothing_as_such(keep: Keep, cli: Cli) -> None:
+def test_a_tool_call_is_shown_by_its_input_and_an_empty_result_as_nothing(keep: Keep, cli: Cli) -> None:
     with keep.session("quiet").submit("Go") as turn:
         turn.add("assistant", "", tool={"name": "sh", "input": {"command": "true"}})
         turn.add("tool", "", tool={"name": "sh", "exit_code": 0})
@@ -131,14 +131,14 @@ def test_status_and_doctor_say_what_is_here_and_what_is_wrong(sample: Keep, root
     assert "unset DREAMKEEP_OFF" in [c["next"] for c in off if not c["ok"]]
 
 
-def test_that_search_knows_words_alone_is_a_hint_and_no_fault(sample: Keep, cli: Cli) -> None:
+def test_search_by_words_alone_is_a_hint_and_no_fault(sample: Keep, cli: Cli) -> None:
     from importlib.util import find_spec
 
     told = [(c["ok"], "embed" in c["next"]) for c in cli("doctor", "--json").json["checks"] if c["check"] == "search"]
     assert told == ([] if find_spec("wordllama") else [(True, True)])
 
 
-def test_doctor_finds_a_broken_index_and_says_the_way_out(sample: Keep, root: str, cli: Cli) -> None:
+def test_doctor_finds_a_broken_index_and_says_how_to_mend_it(sample: Keep, root: str, cli: Cli) -> None:
     cli("status")
     Path(root, "index.sqlite").write_bytes(b"no database" * 100)
     ran = cli("doctor")
@@ -166,7 +166,7 @@ def test_doctor_finds_a_broken_index_and_says_the_way_out(sample: Keep, root: st
         (["--keep", "", "status"], 2),
     ],
 )
-def test_bad_input_gets_its_exit_code_and_a_word(cli: Cli, words: list[str], code: int) -> None:
+def test_bad_input_gets_its_exit_code_and_a_message(cli: Cli, words: list[str], code: int) -> None:
     """W13: negative and absurd numbers are refused before anything happens."""
     ran = cli(*words)
     assert ran.code == code and (ran.err or ran.out), ran
@@ -288,7 +288,7 @@ def test_json_is_one_document_and_nothing_else_on_stdout(sample: Keep, root: str
         assert len(ran.out.splitlines()) == 1 and isinstance(json.loads(ran.out), dict)
 
 
-def test_the_parser_of_one_verb_takes_what_the_whole_one_takes() -> None:
+def test_the_parser_of_one_verb_accepts_what_the_whole_parser_accepts() -> None:
     """Only what was typed is built; a name that is no verb is told by all."""
     whole = parser.parser()
     typed = ("--json show x --live", "--keep show status", "search a --limit 3", "dream why n")

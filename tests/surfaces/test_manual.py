@@ -59,7 +59,7 @@ def test_completion_knows_every_verb_and_every_option(cli: Cli, shell: str, tmp_
         (["dreamkeep", "search", "--as"], "--as-of"),
     ],
 )
-def test_bash_completes_what_is_begun(cli: Cli, typed: list[str], offered: str) -> None:
+def test_bash_completes_a_word_that_was_begun(cli: Cli, typed: list[str], offered: str) -> None:
     ask = 'eval "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); f=$(complete -p dreamkeep); '
     ask += 'f=${f##*-F }; f=${f%% *}; "$f" dreamkeep "${COMP_WORDS[COMP_CWORD]}"; printf "%s\\n" "${COMPREPLY[@]}"'
     script = cli("completion", "bash").out

@@ -1,4 +1,4 @@
-"""The MCP server, by its own words on stdin and stdout. tests/surfaces/test_mcp_sdk.py drives it with the official client."""
+"""The MCP server, tested by plain messages on stdin and stdout. tests/surfaces/test_mcp_sdk.py uses the official client."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def hook_words(agent: str, event: str, keep: Path) -> list[str]:
 # -- greeting
 
 
-def test_a_client_is_greeted_and_told_of_the_tools_without_a_keep(tmp_path: Path) -> None:
+def test_a_client_is_greeted_and_gets_the_list_of_tools_without_a_keep(tmp_path: Path) -> None:
     with wire(tmp_path / "none") as server:
         hello = server.ask(greet(1, "2025-06-18"))["result"]
         server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -71,7 +71,7 @@ def test_an_unknown_version_is_answered_with_the_newest_that_greets() -> None:
     assert isinstance(reply, protocol.ProtocolReply) and reply.code == protocol.BAD_PARAMS
 
 
-def test_tools_say_truly_whether_they_change_something() -> None:
+def test_the_tools_hints_say_correctly_whether_they_change_something() -> None:
     hints = {tool["name"]: tool["annotations"] for tool in tools.TOOLS}
     assert {name for name, one in hints.items() if one["readOnlyHint"]} == {
         *("search", "pack", "timeline", "why", "review", "dream_status")
@@ -132,7 +132,7 @@ def test_a_request_that_names_its_version_is_answered_without_a_greeting(chat: W
         (named(ask(1, "subscriptions/listen")), protocol.NO_METHOD),
     ],
 )
-def test_what_such_a_request_lacks_is_told(message: dict[str, Any], code: int) -> None:
+def test_the_error_names_what_a_request_with_a_version_lacks(message: dict[str, Any], code: int) -> None:
     reply = protocol.read_message(message, protocol.McpConnection())
     assert isinstance(reply, protocol.ProtocolReply) and reply.code == code
     if code == protocol.NO_SUCH_VERSION:
@@ -142,7 +142,7 @@ def test_what_such_a_request_lacks_is_told(message: dict[str, Any], code: int) -
 # -- what is no request
 
 
-def test_bad_words_get_an_answer_and_do_not_end_the_talk(tmp_path: Path) -> None:
+def test_invalid_messages_get_an_answer_and_do_not_end_the_connection(tmp_path: Path) -> None:
     with wire(tmp_path / "none") as server:
         server.send(b"nonsense", b"\xff\xfe{", b"[]", b"{}", b"7", b"null", b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}')
         codes = [server.next()["error"]["code"] for _ in range(7)]
@@ -209,7 +209,7 @@ def test_a_message_that_is_too_long_is_refused_and_the_next_one_is_read(tmp_path
         assert server.ask(ask(2, "ping"))["result"] == {}
 
 
-def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat: Wire) -> None:
+def test_a_batch_is_accepted_only_in_versions_that_have_batches(chat: Wire) -> None:
     notice = {"jsonrpc": "2.0", "method": "notifications/x"}
     several = [ask(1, "ping"), notice, call(2, "search", query="lock"), ask(3, "no/such")]
     chat.send(several)
@@ -256,14 +256,14 @@ def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat
         ("dream_run", {"sessions": ["nobody"]}, "no session 'nobody'"),
     ],
 )
-def test_wrong_arguments_are_told_in_words_that_a_model_can_act_on(tmp_path: Path, name: str, arguments: Any, told: str) -> None:
+def test_errors_about_arguments_tell_a_model_what_to_change(tmp_path: Path, name: str, arguments: Any, told: str) -> None:
     talked(tmp_path / "keep", ("hello", "there"))
     server = Tools(lambda: Keep.open(tmp_path / "keep"))
     text = refused(json.loads(server.answer(protocol.ToolCall(1, name, arguments, False))))
     assert told in text and text.rstrip().endswith((".", "`")), text
 
 
-def test_null_stands_for_left_out(chat: Wire) -> None:
+def test_a_null_argument_counts_as_left_out(chat: Wire) -> None:
     assert found(chat.ask(call(1, "search", query="lock", limit=None, project=None)))["hits"]
 
 
@@ -305,7 +305,7 @@ def test_long_texts_are_cut_and_an_answer_is_never_endless(tmp_path: Path) -> No
         assert len(last["tool"]["input"]) < 2_100
 
 
-def test_what_the_user_typed_is_added_pinned_and_explained(tmp_path: Path) -> None:
+def test_a_note_that_quotes_the_user_is_added_pinned_and_explained(tmp_path: Path) -> None:
     root = tmp_path / "keep"
     talked(root, ("Please remember: deploys go out on Tuesdays only.", "I will."))
     with wire(root) as server:
@@ -448,7 +448,7 @@ def test_an_answer_is_one_line_that_strict_parsers_read(tmp_path: Path) -> None:
         assert "\U0001f980 end" in orjson.loads(line)["result"]["structuredContent"]["messages"][0]["text"]
 
 
-def test_nothing_but_the_protocol_is_on_stdout_whoever_prints(tmp_path: Path) -> None:
+def test_only_the_protocol_is_on_stdout_whoever_prints(tmp_path: Path) -> None:
     talked(tmp_path / "keep", ("hello", "there"))
     program = f"""
 import os, sys
@@ -471,7 +471,7 @@ sys.exit(run(Tools(opened)))
 # -- a keep that can't be used
 
 
-def test_a_keep_that_is_not_there_is_told_and_made_by_what_writes(tmp_path: Path) -> None:
+def test_reading_reports_a_missing_keep_and_writing_creates_it(tmp_path: Path) -> None:
     with wire(tmp_path / "keep") as server:
         for n, (name, arguments) in enumerate(
             {"search": {"query": "x"}, "timeline": {"session": "x"}, "dream_status": {}, "dream_run": {}}.items()
@@ -482,7 +482,7 @@ def test_a_keep_that_is_not_there_is_told_and_made_by_what_writes(tmp_path: Path
         assert found(server.ask(call(9, "search", query="tabs", kinds=["insight"])))["hits"]
 
 
-def test_a_broken_keep_is_told_and_used_once_it_is_mended(tmp_path: Path) -> None:
+def test_a_broken_keep_is_reported_and_used_once_it_is_mended(tmp_path: Path) -> None:
     root = tmp_path / "keep"
     root.write_text("a file")
     with wire(root) as server:
@@ -498,7 +498,7 @@ def test_a_broken_keep_is_told_and_used_once_it_is_mended(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_keep_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_keep_is_reported(tmp_path: Path) -> None:
     talked(tmp_path / "keep", ("hello", "there"))
     (tmp_path / "keep").chmod(0)
     try:
@@ -509,7 +509,7 @@ def test_a_keep_that_may_not_be_read_is_told(tmp_path: Path) -> None:
         (tmp_path / "keep").chmod(0o700)
 
 
-def test_a_locked_keep_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_keep_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "keep"
     talked(root, ("hello", "there"))
     with Keep.open(root) as keep:
@@ -523,7 +523,7 @@ def test_a_locked_keep_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found(json.loads(server.answer(protocol.ToolCall(2, "search", {"query": "hello"}, False))))["hits"]
 
 
-def test_a_fault_of_our_own_is_an_answer_and_a_trace_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_gives_an_answer_and_a_trace_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def broken() -> Keep:
         raise KeyError("oops")
 
@@ -535,7 +535,7 @@ def test_a_fault_of_our_own_is_an_answer_and_a_trace_on_stderr(tmp_path: Path, c
 # -- many at once, and the end
 
 
-def test_a_slow_call_holds_up_nobody_and_its_answer_comes_when_it_is_there(tmp_path: Path) -> None:
+def test_a_slow_call_delays_no_other_and_is_answered_when_it_ends(tmp_path: Path) -> None:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)
     with wire(root) as server:
@@ -550,7 +550,7 @@ def test_a_slow_call_holds_up_nobody_and_its_answer_comes_when_it_is_there(tmp_p
         assert all("another dream is running" in one["content"][0]["text"] for one in ended if one["isError"])
 
 
-def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:
+def test_slow_calls_never_take_the_threads_of_quick_ones() -> None:
     go, told = threading.Event(), queue.SimpleQueue[bytes | None]()
 
     def answer(one: protocol.ToolCall) -> bytes:
@@ -569,7 +569,7 @@ def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:
     assert lanes.done(60)
 
 
-def test_at_the_end_what_is_quick_is_waited_for_longer_than_a_dream() -> None:
+def test_at_the_end_the_server_waits_longer_for_quick_calls_than_for_a_dream() -> None:
     """On a busy machine ten searches took more than the five seconds that a dream is given, and none was answered."""
     go, dream = threading.Event(), threading.Event()
     told: list[bytes | None] = []
@@ -604,7 +604,7 @@ def test_a_cancelled_call_is_not_answered(tmp_path: Path) -> None:
     assert [one["id"] for one in rest] == [] and err == ""
 
 
-def test_the_server_ends_when_its_stdin_does_also_in_the_middle_of_a_dream(tmp_path: Path) -> None:
+def test_the_server_ends_with_its_stdin_even_in_the_middle_of_a_dream(tmp_path: Path) -> None:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)
     with wire(root) as server:
@@ -617,7 +617,7 @@ def test_the_server_ends_when_its_stdin_does_also_in_the_middle_of_a_dream(tmp_p
         assert keep.dream()["lock"] == "acquired", "a dream that was left is nobody's any more"
 
 
-def test_what_was_asked_before_the_end_is_answered(tmp_path: Path) -> None:
+def test_requests_from_before_the_end_are_answered(tmp_path: Path) -> None:
     talked(tmp_path / "keep", ("hello", "there"))
     lines = "".join(json.dumps(call(n, "search", query="hello")) + "\n" for n in range(10))
     done = subprocess.run(words(tmp_path / "keep"), input=lines.rstrip("\n"), capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The MCP server over HTTP, by plain requests: who may ask, what is bounded, what each kind of request is answered."""
+"""The MCP server over HTTP, tested by plain requests: who is admitted, the limits, and the answer to each kind of request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 
 def headed(message: dict[str, Any]) -> dict[str, str]:
-    """The headers that 2026-07-28 wants of a request."""
+    """The headers that 2026-07-28 requires."""
     name = message["params"].get("name")
     return {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": message["method"], **({"Mcp_Name": name} if name else {})}
 
@@ -106,7 +106,7 @@ def test_two_clients_do_not_share_ids(server: Address) -> None:
     assert found(server.post(call(1, "search", query="lock"), Mcp_Session_Id=one).json)["hits"]
 
 
-def test_the_session_that_was_quiet_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_least_recently_used_session_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dreamkeep.surfaces.mcp.streamable._SESSIONS", 2)
     service = Service(Tools(lambda: Keep.open(tmp_path)), "", "127.0.0.1")
     first, second = (service._greet(greet()).headers["Mcp-Session-Id"] for _ in range(2))
@@ -155,9 +155,7 @@ def test_a_request_that_names_its_version_needs_no_session(server: Address) -> N
         ({"MCP_Protocol_Version": "1900-01-01"}, 400, -32022),
     ],
 )
-def test_headers_that_say_other_than_the_body_are_refused(
-    server: Address, change: dict[str, str], status: int, code: int
-) -> None:
+def test_headers_that_contradict_the_body_are_refused(server: Address, change: dict[str, str], status: int, code: int) -> None:
     message = named(call(1, "search", query="lock"))
     got = server.post(message, **{**headed(message), **change})
     assert (got.status, got.json["error"]["code"]) == (status, code)
@@ -190,7 +188,7 @@ def test_errors_of_such_requests_have_their_status(server: Address, message: dic
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8377", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1"]
 )
-def test_a_name_that_leads_here_by_rebinding_is_refused(server: Address, host: str) -> None:
+def test_a_foreign_host_name_that_resolves_here_is_refused(server: Address, host: str) -> None:
     for method, body in (("POST", greet()), ("GET", None), ("DELETE", None)):
         assert server.request(method, body, Host=host).status == 421
 
@@ -201,11 +199,11 @@ def test_this_machine_may_be_called_by_all_its_names(server: Address, host: str)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "file://", "http://", "x"])
-def test_other_peoples_web_pages_may_not_ask(server: Address, origin: str) -> None:
+def test_web_pages_of_other_origins_are_refused(server: Address, origin: str) -> None:
     assert server.post(greet(), Origin=origin).status == 403
 
 
-def test_a_page_of_this_machine_may_ask(server: Address) -> None:
+def test_a_web_page_of_this_machine_is_answered(server: Address) -> None:
     assert server.post(greet(), Origin="http://localhost:3000").status == 200
     assert server.post(greet(), Origin="http://[::1]:3000").status == 200
 
@@ -215,7 +213,7 @@ NO_TOKEN = ("", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "{}", "Bearer {
 
 
 @pytest.mark.parametrize("set_by_hand", [False, True], ids=["made", "set"])
-def test_without_the_token_nothing_is_told(tmp_path: Path, set_by_hand: bool) -> None:
+def test_without_the_token_every_answer_is_an_empty_401(tmp_path: Path, set_by_hand: bool) -> None:
     talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."))
     environment = {**os.environ, "DREAMKEEP_TOKEN": "0123456789abcdef0123" if set_by_hand else ""}
     with address(tmp_path / "keep", environment=environment) as server:
@@ -234,7 +232,7 @@ def test_without_the_token_nothing_is_told(tmp_path: Path, set_by_hand: bool) ->
         assert server.post(greet()).status == 200
 
 
-def test_two_headers_with_a_token_are_none(server: Address) -> None:
+def test_two_authorization_headers_are_refused(server: Address) -> None:
     body = json.dumps(greet()).encode()
     end = b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     assert _raw(server, _head(server) + end).startswith(b"HTTP/1.1 200")
@@ -291,7 +289,7 @@ def test_a_token_in_the_arguments_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["short", "with a space in it and more", "ümlaut-0123456789abcdef"])
-def test_a_token_that_can_not_hold_is_refused(tmp_path: Path, token: str) -> None:
+def test_an_invalid_token_is_refused(tmp_path: Path, token: str) -> None:
     done = subprocess.run(
         words(tmp_path, "--http", "--port", "0"), capture_output=True, text=True, env={**os.environ, "DREAMKEEP_TOKEN": token}
     )
@@ -320,7 +318,7 @@ def test_a_power_cut_at_every_step_leaves_no_half_of_a_token() -> None:
         break
 
 
-def test_elsewhere_any_host_is_meant_but_only_its_own_pages(tmp_path: Path) -> None:
+def test_a_server_on_another_address_accepts_any_host_but_only_its_own_pages(tmp_path: Path) -> None:
     token = "0123456789abcdef"
     environment = {**os.environ, "DREAMKEEP_TOKEN": token}
     with address(tmp_path / "keep", "--host", "0.0.0.0", environment=environment) as server:
@@ -340,7 +338,7 @@ def test_names_of_this_machine_are_known() -> None:
 # -- the form
 
 
-def test_what_is_no_message_is_refused_by_its_status(server: Address) -> None:
+def test_an_invalid_message_is_refused_with_its_status(server: Address) -> None:
     assert server.post(b"nonsense").status == 400
     assert server.post(b"\xff").json["error"]["code"] == -32700
     assert server.post(greet(), Content_Type="text/plain").status == 415
@@ -384,7 +382,7 @@ def test_a_body_in_chunks_is_read_and_bounded(server: Address) -> None:
     assert _raw(server, _head(server) + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n").startswith(b"HTTP/1.1 413")
 
 
-def test_what_is_cut_off_or_garbled_ends_only_its_own_connection(server: Address) -> None:
+def test_a_cut_or_garbled_request_ends_only_its_own_connection(server: Address) -> None:
     assert _raw(server, _head(server) + b"Content-Length: 1000\r\n\r\n{").startswith(b"HTTP/1.1 400")
     assert b"400" in _raw(server, b"\x16\x03\x01\x00\r\n\r\n")
     assert _raw(server, _head(server) + b"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}").startswith(b"HTTP/1.1 421")
@@ -406,7 +404,7 @@ def test_what_is_cut_off_or_garbled_ends_only_its_own_connection(server: Address
     ],
     ids=["line", "headers", "one header", "body", "trailers"],
 )
-def test_who_sends_a_byte_now_and_then_does_not_keep_a_place_for_ever(
+def test_a_client_that_sends_a_byte_now_and_then_loses_its_place(
     begun: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamable, "_SLOWEST_S", 0.3)
@@ -465,7 +463,7 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
         yield Slow(server, id, answers, asking, go)
 
 
-def test_a_slow_call_holds_up_nobody_and_is_answered_before_the_end(tmp_path: Path) -> None:
+def test_a_slow_call_delays_no_other_and_is_answered_before_the_server_ends(tmp_path: Path) -> None:
     with slow(tmp_path) as dream:
         server, id = dream.server, dream.session
         for n in range(5):
@@ -494,7 +492,7 @@ def test_a_cancelled_call_ends_without_an_answer(tmp_path: Path) -> None:
     assert dream.answers[0].status == 202 and dream.answers[0].body == b""
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(words(tmp_path, "--http", "--port", port), capture_output=True, text=True)
@@ -503,7 +501,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
-def test_a_keep_that_is_not_there_is_an_answer(tmp_path: Path) -> None:
+def test_a_missing_keep_gives_an_answer(tmp_path: Path) -> None:
     with address(tmp_path / "none") as server:
         text = refused(server.post(call(1, "search", query="x"), Mcp_Session_Id=server.session()).json)
         assert "there is no keep yet" in text

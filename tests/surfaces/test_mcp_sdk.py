@@ -217,7 +217,7 @@ def test_malformed_arguments_get_a_clear_error(tmp_path: Path, transport: str, e
 
 
 @both
-def test_a_slow_call_holds_up_no_other(tmp_path: Path, transport: str, era: str) -> None:
+def test_a_slow_call_delays_no_other(tmp_path: Path, transport: str, era: str) -> None:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)
 
@@ -243,7 +243,7 @@ def test_a_slow_call_holds_up_no_other(tmp_path: Path, transport: str, era: str)
 
 
 @both
-def test_a_call_that_is_given_up_does_not_disturb_the_next(tmp_path: Path, transport: str, era: str) -> None:
+def test_a_call_that_the_client_gave_up_does_not_disturb_the_next(tmp_path: Path, transport: str, era: str) -> None:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)
 

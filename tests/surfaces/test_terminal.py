@@ -69,7 +69,7 @@ def hostile(keep: Keep, root: str, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_nothing_that_was_captured_is_obeyed_by_a_terminal(hostile: dict[str, str], root: str, tmp_path: Path) -> None:
+def test_captured_text_never_controls_the_terminal(hostile: dict[str, str], root: str, tmp_path: Path) -> None:
     """X1: in no verb's answer, in none of its errors, neither in a pipe nor on a terminal."""
     session, project = hostile["session"], hostile["project"]
     commands = [
@@ -136,13 +136,13 @@ def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(keep: Keep, root: str)
         (True, {"COLUMNS": "5"}, 0, look.TerminalLook(True, 40)),
     ],
 )
-def test_a_look_is_decided_by_the_terminal_and_the_environment(
+def test_the_terminal_and_the_environment_decide_about_colours_and_width(
     terminal: bool, environment: dict[str, str], columns: int, expected: look.TerminalLook
 ) -> None:
     assert look.decide(terminal, environment, columns) == expected
 
 
-def test_columns_line_up_by_the_room_that_signs_take() -> None:
+def test_columns_line_up_by_the_width_of_characters() -> None:
     rows = [["A", "B"], ["日本", "x"], ["e\u0301e", "y"]]
     assert {look.cells(line[: line.rindex(line.split()[-1])]) for line in text.table(rows).splitlines()} == {6}
     assert look.cut("日本語です", 6) == "日本…" and look.cut("abc", 3) == "abc" and look.cut("abcd", 3) == "ab…"

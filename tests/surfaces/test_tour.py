@@ -35,7 +35,7 @@ def tree(folder: Path) -> dict[str, str]:
 # -- the sample
 
 
-def test_the_bundled_transcripts_are_what_the_written_week_makes() -> None:
+def test_the_bundled_transcripts_are_made_from_the_written_week() -> None:
     bundled = {str(one.relative_to(INTO)): one.read_bytes() for agent in sample.AGENTS for one in (INTO / agent).rglob("*.json*")}
     assert bundled == made(), "run `python -m tests.planted.sample`"
 
@@ -45,7 +45,7 @@ def test_the_written_week_is_well_formed() -> None:
     assert [wrong for one in week for wrong in wrong_with(one)] == [] and wrong_together(week) == []
 
 
-def test_the_week_holds_what_it_is_there_to_show(tmp_path: Path) -> None:
+def test_the_week_contains_everything_that_the_tour_shows(tmp_path: Path) -> None:
     """Three agents, a crash, a session that is taken up again, two compactions."""
     sample.lay_out(RealHost(), str(tmp_path / "home"))
     with Keep.open(tmp_path / "keep") as keep:
@@ -92,7 +92,7 @@ def met_by(notes: list[dict[str, Any]]) -> list[str]:
     return [one.quote for one in wanted if any(one.is_met_by(str(note["kind"]), str(note["text"])) for note in notes)]
 
 
-def test_the_rules_find_in_the_week_what_is_certain(tmp_path: Path) -> None:
+def test_the_rules_find_only_certain_notes_in_the_week(tmp_path: Path) -> None:
     """Three of the facts that the written week expects, a command that worked in two sessions, and nothing else."""
     with week_by_rules(tmp_path) as keep:
         notes = keep.notes(state=None)
@@ -201,7 +201,7 @@ def test_two_runs_show_the_same(tmp_path: Path) -> None:
     assert "dreamkeep dream undo 0" in first
 
 
-def test_without_a_folder_named_it_happens_among_the_temporary_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_the_tour_uses_a_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     done = tour(tmp_path / "nobody")
     [place] = (tmp_path / "tmp").iterdir()
@@ -246,7 +246,7 @@ def test_a_users_own_session_is_searched_and_packed_whatever_it_says(said: str, 
     assert "### Where the last session left off\n- claude, " in done.stdout
 
 
-def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:
+def test_of_many_files_the_newest_are_read_and_the_rest_is_reported() -> None:
     sources = [Source("claude", f"/{n}") for n in range(5)] + [Source("claude", "/x", role="subagent")]
     looks = {one.path: Stat(10 if one.path != "/3" else 1000, n, n, 1, False, 0o600) for n, one in enumerate(sources)}
     chosen = find.newest([*sources, find.Trouble("codex", "/y", "no")], looks, most=2, size=100)
@@ -254,19 +254,19 @@ def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:
     assert [one.path for one in find.newest(sources, looks, most=9, size=25).sources] == ["/4", "/2"]
 
 
-def test_a_folder_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
+def test_the_tour_refuses_a_folder_that_already_exists(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     done = tour(tmp_path, "--at", str(tmp_path / "full"))
     assert done.returncode == 2 and "Name one that doesn't exist yet" in done.stderr
     assert list((tmp_path / "full").iterdir()) == []
 
 
-def test_a_tour_takes_no_keep_of_the_user(root: str, cli: Cli) -> None:
+def test_the_tour_never_uses_the_users_keep(root: str, cli: Cli) -> None:
     assert cli("tour").code == 2 and not Path(root).exists()
     assert tour(Path(root), "--json").returncode == 2
 
 
-def test_what_a_mishap_breaks_is_what_is_told_and_mended(tmp_path: Path) -> None:
+def test_the_tour_reports_and_mends_exactly_what_a_mishap_broke(tmp_path: Path) -> None:
     """Byte for byte: the blanked file by `repair`, the vanished one by `restore`."""
     host, home = sample.SundayHost(), tmp_path / "home"
     sample.lay_out(host, str(home))
