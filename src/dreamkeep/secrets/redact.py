@@ -397,14 +397,10 @@ _OFTEN = 5
 
 def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
     """One pattern for all found secrets and those that the caller knows. A plain word is masked only where it is a whole word."""
+    found = [text[start:end] for text, own in zip(texts, spans, strict=True) for start, end in own]
+    words = Counter(value for value in found if _is_plain(value))
     values = {value for value in known if len(value) >= 6}
-    words: Counter[str] = Counter()
-    for text, own in zip(texts, spans, strict=True):
-        for value in (text[start:end] for start, end in own):
-            if (value.isalpha() or value.isdigit()) and len(value) < 16:
-                words[value] += 1
-            else:
-                values.update(_recognisable(value))
+    values.update(part for value in found if not _is_plain(value) for part in _recognisable(value))
     plain = {word for word, times in words.items() if _is_rare(word, times, texts)}
     patterns = []
     if values:
@@ -412,6 +408,11 @@ def pattern_for_found(texts: Sequence[str], spans: list[list[Span]], known: Iter
     if plain:
         patterns.append(rf"(?<![A-Za-z0-9]){_alternatives(_longest_first(plain), 4)}(?![A-Za-z0-9])")
     return re.compile("|".join(patterns)) if patterns else None
+
+
+def _is_plain(value: str) -> bool:
+    """A word or a number, which may mean something else elsewhere."""
+    return (value.isalpha() or value.isdigit()) and len(value) < 16
 
 
 def _recognisable(value: str) -> list[str]:
