@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dreamkeep.agents.registry import BUILT_IN
+
 PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
 #: `Keep`, what its verbs are given, and the verbs.
@@ -201,14 +203,14 @@ def test_the_index_and_the_capture_do_not_know_each_other() -> None:
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
-_NAMES = re.compile(r"""['"](claude|codex|gemini|hermes(-webui)?|opencode|qwen|kimi|goose|copilot|pi)['"]""")
+_NAMES = re.compile(rf"""['"]({"|".join(map(re.escape, BUILT_IN))})['"]""")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_agents_are_named_only_in_their_own_folders_and_in_the_sample(file: Path) -> None:
     """What concerns one agent is a fact or a function of its folder, so that a new agent touches one folder."""
     if file.relative_to(PACKAGE).parts[0] not in ("agents", "sample"):
-        assert not _NAMES.search(file.read_text())
+        assert not _NAMES.search(file.read_text()), "say it in the agent's folder: a field of `Agent`, or a function"
 
 
 def module_of(file: Path) -> str:

@@ -397,6 +397,9 @@ _FORKED: dict[str, Any] = {
     "marks": {"copied": 12},
 }
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("pytest -q tests/test_price.py", True), ("git log", False), ("pytest -q", None)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -278,6 +278,9 @@ def names() -> str:
     return "\n".join([*lines, "{torn", f'{{"id":"{COLD}","thread_na'])
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("pytest -q", True), ("make slow", None), ("ls", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -129,6 +129,9 @@ def write(home: pathlib.Path) -> None:
     (folder / "workspace.yaml").write_text("id: empty\nname: Nobody spoke here\ncwd: /home/dev\n")
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("wc -l hives.csv", False), ("cat hives.csv", None)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

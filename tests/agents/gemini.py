@@ -186,6 +186,9 @@ def write(home: Path) -> None:
         (chats / name).write_text(text, encoding="utf-8")
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("tail -3 drift.log", False), ("pytest -q", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -206,6 +206,9 @@ def write(home: Path) -> None:
 
 
 #: The empty one is in no list: it is reported, not made into a session.
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -312,6 +312,9 @@ def write(home: Path) -> None:
 
 
 #: The ghost is in no list: an empty row is reported, not made into a session.
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -183,6 +183,9 @@ def _run() -> str:
     return "".join(json.dumps(one) + "\n" for one in records)
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("ls flour", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

@@ -103,6 +103,9 @@ def write(home: pathlib.Path) -> None:
     (home / ".kimi-code" / "sessions" / ".index-cache" / "x" / "agents" / "main" / "wire.jsonl").write_text("{}\n")
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("cat dough.txt", False), ("cat water.txt", True), ("bake", None)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

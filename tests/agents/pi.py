@@ -151,6 +151,9 @@ def write(home: Path) -> None:
         path.write_text(content)
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = [("time make", True), ("time make", False)]
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

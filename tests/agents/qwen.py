@@ -131,6 +131,9 @@ def write(home: Path) -> None:
     (project / "subagents" / MAIN / "agent-explore-7f3c.jsonl").write_text(_subagent(), encoding="utf-8")
 
 
+#: The commands that ran, and whether they failed; None where nobody knows.
+COMMANDS: list[tuple[str, bool | None]] = []
+
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(

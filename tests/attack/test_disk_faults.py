@@ -108,16 +108,5 @@ def test_a_file_that_the_disk_can_not_read_costs_no_other_session(
 
 def _not_from(broken: Path, world: World, expected: dict[str, object]) -> set[str]:
     """Sessions of other agents: those of the same one may be told by the file that can't be read."""
-    top = broken.relative_to(world.home).parts
-    agents = {
-        ".claude": "claude",
-        ".codex": "codex",
-        ".copilot": "copilot",
-        ".gemini": "gemini",
-        ".hermes": "hermes",
-        ".kimi-code": "kimi",
-        ".pi": "pi",
-        ".qwen": "qwen",
-    }
-    own = agents.get(top[0]) or ("goose" if "goose" in top else "opencode")
+    own = world.agent_of[broken].partition("-")[0]  # Hermes WebUI and Hermes have one folder
     return {id for id in expected if not id.startswith(own)}

@@ -22,8 +22,12 @@ class World:
         self.place = place
         self.home = place / "home"
         self.root = str(place / "keep")
+        #: The agent whose sample wrote the file.
+        self.agent_of: dict[Path, str] = {}
         for agent in AGENTS:
             load_generator(agent).write(self.home)
+            for file in self.home.rglob("*"):
+                self.agent_of.setdefault(file, agent)
 
     # -- the command line
 

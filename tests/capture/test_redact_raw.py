@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.agents.facts import Record
-from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture.sources import source_bytes
 from dreamkeep.capture.sources.content import Bytes, Slice, SourceCursor
 from dreamkeep.capture.sources.masked import kept_lines, mask_event
@@ -35,7 +34,7 @@ from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
 from tests.agents.hermes_webui import said as web_said
 from tests.agents.webui_home import Web
-from tests.helpers.agent_samples import load_generator
+from tests.helpers.agent_samples import WITH_FILES, load_generator
 from tests.helpers.claude_home import SID, home_with, ingest, record
 from tests.helpers.cli import Ran
 from tests.helpers.hook_calls import HookCalls
@@ -209,7 +208,7 @@ def _inject(home: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize("agent", [one for one in AGENTS if one not in ("hermes", "goose", "opencode")])
+@pytest.mark.parametrize("agent", WITH_FILES)
 def test_no_secret_of_a_transcript_reaches_the_keep_and_everything_else_does(agent: str, tmp_path: Path, root: str) -> None:
     """M12"""
     home, plain = tmp_path / "home", str(tmp_path / "plain")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from dreamkeep.dream.backends import steps as work
 from dreamkeep.dream.backends.api import Given, GivenMessage, TurnGiven
 from dreamkeep.dream.backends.steps import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
 from dreamkeep.session.reading import tools
+from tests.helpers.agent_samples import load_generator
 from tests.planted import quality
 from tests.planted import written as w
 
@@ -34,32 +34,19 @@ def called(name: str, given: Any, output: str = "ok", mark: str = "", **result: 
 # -- every agent's own forms
 
 
-#: In the generated homes: (command, whether it failed) of each agent, in order; what nobody knows is None.
-RUN: dict[str, list[tuple[str, bool | None]]] = {
-    "claude": [("pytest -q tests/test_price.py", True), ("git log", False), ("pytest -q", None)],
-    "codex": [("pytest -q", True), ("make slow", None), ("ls", False)],
-    "copilot": [("wc -l hives.csv", False), ("cat hives.csv", None)],
-    "gemini": [("tail -3 drift.log", False), ("pytest -q", False)],
-    "goose": [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)],
-    "hermes": [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)],
-    "hermes-webui": [("ls flour", False)],
-    "kimi": [("cat dough.txt", False), ("cat water.txt", True), ("bake", None)],
-    "opencode": [("grep -rn SELECT app", False), ("pytest -q", True)],
-    "pi": [("time make", True), ("time make", False)],
-    "qwen": [],
-}
-
-
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_commands_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
-    import_module(f"tests.agents.{agent.replace('-', '_')}").write(tmp_path / "home")
+    sample = load_generator(agent)
+    if not hasattr(sample, "COMMANDS"):
+        pytest.skip(f"the module of {agent}'s sample has no COMMANDS: (command, whether it failed), in any order")
+    sample.write(tmp_path / "home")
     ran: list[tuple[str, bool | None]] = []
     with Keep.open(tmp_path / "keep", environment={}) as keep:
         list(keep.ingest(agents=[agent], home=tmp_path / "home"))
         for session in sorted(keep.sessions(), key=lambda one: (one.started_at or "", one.id)):
             found = work.steps(quality.given(keep.show(session.id)))
             ran += [(step.command, step.failed) for step in found if isinstance(step, CommandStep)]
-    assert sorted(map(str, ran)) == sorted(map(str, RUN[agent]))
+    assert sorted(map(str, ran)) == sorted(map(str, sample.COMMANDS))
 
 
 def written(agent: str) -> w.Written:

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
 GROUP = "dreamkeep.agents"
 #: Our own, in the order in which they are asked. Each has the folder of its name.
-BUILT_IN = (*("claude", "codex", "gemini", "qwen", "opencode", "hermes", "hermes-webui", "copilot", "kimi", "goose", "pi"),)
+BUILT_IN: tuple[str, ...] = (
+    "claude",
+    "codex",
+    "gemini",
+    "qwen",
+    "opencode",
+    "hermes",
+    "hermes-webui",
+    "copilot",
+    "kimi",
+    "goose",
+    "pi",
+)
 #: Names before a session's id that belong to no agent: recorded from Python, or by a tap that does not recognise the agent.
 _NO_AGENTS = frozenset(("", "python", "acp"))
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
