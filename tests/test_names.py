@@ -20,6 +20,7 @@ EMPTY_WORDS = frozenset(
     )
 )
 MOST_FILES = 15
+_BETTER = "it says nothing to somebody who reads it alone: name it by what it makes or does (CONTRIBUTING.md)"
 
 
 def test_a_class_name_has_one_meaning_in_the_whole_package() -> None:
@@ -28,11 +29,12 @@ def test_a_class_name_has_one_meaning_in_the_whole_package() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef):
                 modules[node.name].add(str(file.relative_to(PACKAGE)))
-    assert {name: sorted(found) for name, found in modules.items() if len(found) > 1 and name not in SHARED} == {}
+    doubled = {name: sorted(found) for name, found in modules.items() if len(found) > 1 and name not in SHARED}
+    assert doubled == {}, "a class has this name already: name each by what it makes or does"
 
 
 def test_no_module_is_named_by_a_word_that_says_nothing() -> None:
-    assert [str(file.relative_to(PACKAGE)) for file in FILES if file.stem.strip("_") in EMPTY_WORDS] == []
+    assert [str(file.relative_to(PACKAGE)) for file in FILES if file.stem.strip("_") in EMPTY_WORDS] == [], _BETTER
 
 
 def test_no_function_is_named_by_a_word_that_says_nothing() -> None:
@@ -42,10 +44,11 @@ def test_no_function_is_named_by_a_word_that_says_nothing() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.strip("_") in EMPTY_WORDS
     ]
-    assert found == []
+    assert found == [], _BETTER
 
 
 def test_a_folder_holds_at_most_fifteen_modules() -> None:
     folders = {file.parent for file in FILES if file.parent != PACKAGE / "agents"}
     counts = {str(folder.relative_to(PACKAGE)): len(list(folder.glob("*.py"))) for folder in folders}
-    assert {folder: count for folder, count in counts.items() if count > MOST_FILES} == {}
+    full = {folder: count for folder, count in counts.items() if count > MOST_FILES}
+    assert full == {}, f"more than {MOST_FILES} modules: move those that belong together into a folder of their own"
