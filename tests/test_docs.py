@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep, errors
+from dreamkeep.agents.registry import BUILT_IN
 from dreamkeep.config import SETTINGS
 from dreamkeep.journal.places import folder_of
 from dreamkeep.surfaces.cli.parser import VERBS
@@ -75,6 +76,16 @@ def test_every_verb_setting_and_error_is_in_the_docs() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.DreamkeepError):
             assert f"`{name}`" in python or f".{name}`" in python, name
             assert name in (errors.__doc__ or ""), name
+
+
+@pytest.mark.parametrize("agent", BUILT_IN)
+def test_every_agent_is_in_the_table_of_capture_and_among_the_names_of_the_spec(agent: str) -> None:
+    capture, spec = ((ROOT / "docs" / page).read_text() for page in ("capture.md", "SPEC.md"))
+    table = re.search(r"^## Agents\n(.*?)^## ", capture, re.M | re.S)
+    names = re.search(r"^\*\*Agents\*\*: (.*?)\n\n", spec, re.M | re.S)
+    assert table and names
+    assert re.search(rf"^\| [^|]*`{agent}`[^|]* \|", table[1], re.M), "add a row to the table of agents in docs/capture.md"
+    assert f"`{agent}`" in names[1], "add it to the agents' names in docs/SPEC.md"
 
 
 def test_the_example_does_what_it_says(tmp_path: Path) -> None:

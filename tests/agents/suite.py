@@ -21,7 +21,7 @@ import zstandard
 from dreamkeep import Keep
 from dreamkeep.agents import facts as f
 from dreamkeep.agents import registry
-from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, MANY, ROWS, SHARED, TEXT, Agent, Source
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, MANY, ROWS, SHARED, TEXT, Agent, Discovery, Source
 from dreamkeep.agents.shared import database, hooks
 from dreamkeep.capture import find, setup
 from dreamkeep.capture import hook as hook_module
@@ -58,11 +58,26 @@ def built_in(name: str) -> Sample:
 
 def facts_of(sample: Sample) -> Agent:
     found = registry.find(sample.agent)
-    assert found is not None
+    assert found is not None, (
+        f"no agent `{sample.agent}` is registered: add its name to BUILT_IN of src/dreamkeep/agents/registry.py, or install its "
+        "package with the entry point (agents/CONTRACT.md)"
+    )
     return found
 
 
+def discovery_of(sample: Sample) -> Discovery:
+    facts_of(sample)
+    return registry.discovery(sample.agent)
+
+
+def everything(sample: Sample, home: Path) -> list[find.Found]:
+    """What discovery finds in a home."""
+    facts_of(sample)
+    return list(everywhere(RealHost(), str(home), {}, [sample.agent]))
+
+
 def captured(sample: Sample, keep: Keep, home: Path) -> None:
+    facts_of(sample)
     sample.write(home)
     assert [one.problem for one in keep.ingest(agents=[sample.agent], home=home) if one.problem] == []
 
@@ -106,11 +121,12 @@ def check_description(sample: Sample, folder: Path) -> None:
 def check_discovery(sample: Sample, folder: Path) -> None:
     """All that discovery finds is there, is known by its name or its beginning, and by nobody else first."""
     sample.write(folder)
-    host, discovery = RealHost(), registry.discovery(sample.agent)
-    found = list(everywhere(host, str(folder), {}, [sample.agent]))
+    host, discovery = RealHost(), discovery_of(sample)
+    found = everything(sample, folder)
     sources = [one for one in found if isinstance(one, Source)]
     assert sources == found and sources, "no trouble in a whole home"
     assert len({source.path for source in sources}) == len(sources)
+    assert any(source.form == ROWS for source in sources) == bool(facts_of(sample).row_habits), "only rows have habits"
     places = find.places(sample.agent, str(folder), {})
     for source in sources:
         assert source.agent == sample.agent and os.path.isfile(source.path)
@@ -132,12 +148,12 @@ def check_discovery(sample: Sample, folder: Path) -> None:
 
 def check_absence(sample: Sample, folder: Path) -> None:
     """Nothing there is nothing found, and no other program's files are claimed."""
-    host, discovery = RealHost(), registry.discovery(sample.agent)
-    assert list(everywhere(host, str(folder / "nobody"), {}, [sample.agent])) == []
+    discovery = discovery_of(sample)
+    assert everything(sample, folder / "nobody") == []
     for place in discovery.homes(str(folder), {}):
         assert place.startswith(str(folder)), "without an environment all is below the home"
         Path(place).parent.mkdir(parents=True, exist_ok=True)
-    assert list(everywhere(host, str(folder), {}, [sample.agent])) == []
+    assert everything(sample, folder) == []
     for name in ("notes.txt", "x/y.py", ".jsonl", "", "/", "photo.png"):
         assert discovery.claims(f"{folder}/{name}") is None
         assert discovery.identify(f"{folder}/{name}", b"\xff\0{[") == ""
@@ -157,6 +173,7 @@ def check_capture(sample: Sample, folder: Path) -> None:
 
 def check_following(sample: Sample, folder: Path) -> None:
     """S24, D34: bit by bit gives the same answers as reading from zero."""
+    facts_of(sample)
     sample.write(folder / "home")
     with Keep.open(folder / "keep") as keep:
         for _ in keep.ingest(agents=[sample.agent], home=folder / "home"):
@@ -198,7 +215,7 @@ def check_mutated_files(sample: Sample, folder: Path) -> None:
         for n in range(4):
             home = folder / f"home{n}"
             sample.write(home)
-            for source in list(everywhere(host, str(home), {}, [sample.agent])):
+            for source in everything(sample, home):
                 if isinstance(source, Source) and source.form not in (ROWS, LINES_ZST):
                     file = Path(source.path)
                     file.write_bytes(b"\n".join(mutated(chance, file.read_bytes().split(b"\n"))))
@@ -409,7 +426,7 @@ def inputs(sample: Sample, home: Path) -> list[tuple[str, str, list[bytes]]]:
     agent, host = sample.agent, RealHost()
     sample.write(home)
     found = []
-    for source in everywhere(host, str(home), {}, [agent]):
+    for source in everything(sample, home):
         assert isinstance(source, Source)
         if source.form == ROWS:
             sessions = rows.sessions(host, agent, source.path)

@@ -28,14 +28,16 @@ SID = "jot-1"
 
 
 def write(home: Path) -> None:
-    """The transcript that CONTRACT.md shows."""
+    """The transcript that CONTRACT.md shows, with a torn line."""
     lines = re.search(r"```\n(\{\"kind\":\"start\".*?)```", CONTRACT.read_text(), re.DOTALL)
     assert lines
     folder = home / ".jot" / "sessions"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{SID}.jsonl").write_text(lines[1])
+    (folder / f"{SID}.jsonl").write_text(lines[1].replace('{"kind":"done"', f'{TORN}\n{{"kind":"done"'))
 
 
+#: A record that Jot could not finish. It counts once: who parses lines reports it, and the reader is silent.
+TORN = '{"kind":"answer","id":"a0","text":"On'
 EXPECTED: dict[str, Any] = {
     "sessions": [
         session(
@@ -45,6 +47,7 @@ EXPECTED: dict[str, Any] = {
             turns=completed("Which tests fail?"),
             roles=roles(1, 2, 1),
             tool_calls=[{"name": "jot_run", "error": True}],
+            odd=1,
         )
     ]
 }
@@ -88,6 +91,17 @@ def test_the_example_of_the_contract_passes_the_suite(
     check: Callable[[suite.Sample, Path], None], site: Path, tmp_path: Path
 ) -> None:
     check(JOT, tmp_path / "work")
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+def test_the_suite_says_what_to_do_for_an_agent_that_is_not_registered(
+    check: Callable[[suite.Sample, Path], None], tmp_path: Path
+) -> None:
+    def write(home: Path) -> None:
+        home.mkdir(exist_ok=True)
+
+    with pytest.raises(AssertionError, match="no agent `stranger` is registered: add its name to BUILT_IN"):
+        check(suite.Sample("stranger", write, {"sessions": []}), tmp_path)
 
 
 def test_an_agent_of_another_package_is_captured_with_all_others(site: Path, tmp_path: Path) -> None:
@@ -150,14 +164,16 @@ def test_whatever_an_agent_of_another_package_does_the_others_are_captured(site:
         assert [one.problem for one in found if one.problem and "oops" in str(one.problem)]
         assert {one.agent for one in keep.sessions()} == {"claude"}
     discovery.write_text(whole)
-    reader.write_text(reader.read_text().replace("        data = table(record.data)\n", "        raise RuntimeError('oops')\n"))
+    first = "        if record.data is None:\n"
+    assert first in reader.read_text()
+    reader.write_text(reader.read_text().replace(first, f"        raise RuntimeError('oops')\n{first}"))
     for name in [name for name in sys.modules if name.partition(".")[0] == "dreamkeep_jot"]:
         del sys.modules[name]
     registry.forget()
     with Keep.open(tmp_path / "second") as keep:
         list(keep.ingest(home=home))
         assert {one.agent for one in keep.sessions()} == {"claude", "jot"}
-        assert keep.show(f"jot:{SID}")["odd"]["count"] == 6, "all of it is kept raw, for a better reader"
+        assert keep.show(f"jot:{SID}")["odd"]["count"] == 6 + 2, "all of it is kept raw; the torn line is odd by itself, too"
 
 
 def test_entry_points_are_not_read_for_an_agent_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
