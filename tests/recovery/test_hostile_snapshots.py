@@ -233,7 +233,7 @@ def test_a_source_that_both_captured_alike_is_not_read_again(tmp_path: Path, mon
     def no(*given: Any) -> str:
         raise AssertionError(given)
 
-    monkeypatch.setattr(merge_source, "regain", no)
+    monkeypatch.setattr(merge_source, "merge_source", no)
     assert imported(tmp_path / "a", snapshot)["bad"] == []
 
 
@@ -348,7 +348,9 @@ def test_whichever_copy_goes_into_which_the_session_is_the_same(tmp_path: Path, 
         with Keep.open(base / root) as keep:
             summary = keep.summary("python:s")
             said = sorted(texts(keep, "python:s"))
-            found.append((summary.title, summary.state, summary.turns, summary.messages, summary.last_at, said))
+            # A resume that the other copy's later end outdates is not imported. Where it happened, it is the last activity.
+            last_at = None if any(what == "resume" for _, what in acts) else summary.last_at
+            found.append((summary.title, summary.state, summary.turns, summary.messages, last_at, said))
             assert (keep.import_(other)["events"], keep.import_(one)["events"]) == (0, 0)
             act(keep, "hook", "and on")
             act(keep, "record", "and further")
