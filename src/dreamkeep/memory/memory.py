@@ -9,10 +9,12 @@ with the note that replaces it (`by`) and the words for it (`reason`):
 
     dream/consolidate/consolidate.py   a newer statement excludes the note, or says the same
     dream/consolidate/inbox.py         an active note says by now what a suggestion says
-    dream/backends/model/merging.py    a model was asked, and its answer was checked
+    dream/backends/model/merging.py    a model was asked, and its checked answer says that a suggestion is an active note again
+
+Mostly a model's answer only becomes a link between two insights (`insight.linked`), which consolidate.py follows.
 
 `_note_ended` below puts the reason into the note's history (`Note.history`, `NoteStep.why`). The user sees it with
-`dreamkeep note show`. What becomes of a note whose insights are rejected is decided here (`_update_after_judgement`).
+`dreamkeep dream why NOTE`. What becomes of a note whose insights are rejected is decided here (`_update_after_judgement`).
 
 Events name things by ids, and the same event again changes nothing. A run that was undone counts for nothing. An undoing can't be
 applied to what was folded before, so then `needs_refold` says that the fold must begin again, with the run in `undone` from the

@@ -2,12 +2,14 @@
 
     insights ─► facts (fact_index.py) ─► the fate of each fact ─► what the notes lack for that: decisions
 
-The fate of a fact follows from everything that was said, and from what users did to its notes; from nothing else. So the order in
-which sessions are dreamed makes no difference, and planning twice decides nothing twice. `insights` says where to look: at these,
-and at what they touch. With all insights, everything is decided again.
+The fate of a fact follows from everything that was said, from how a model linked it to others (`insight.linked`), and from what
+users did to its notes; from nothing else. So the order in which sessions are dreamed makes no difference, and planning twice
+decides nothing twice. `insights` says where to look: at these, and at what they touch. With all insights, everything is decided
+again.
 
     active      one note that rests on all who said it, in the words of the first user who said it, else of the agent
-    superseded  something newer excludes it; a user's word counts more than an agent's. Of two said at the same time both stay
+    superseded  something newer excludes it: a model linked the two, or, where no model read them, their words do
+                (memory/alike.py). A user's word counts more than an agent's. Of two said at the same time both stay
     absorbed    another fact says all of it and more, or a model says that another fact says the same
     retracted   a user said later that it does not hold
     expired     an agent's suggestion that nobody confirmed in a month of records
@@ -84,8 +86,8 @@ def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> 
 def near(memory: Memory, insights: Sequence[Insight], *, now: str) -> list[Insight]:
     """All insights on which these have an effect: those that say the same, exclude it, or are taken back by it."""
     index = FactIndex(memory)
-    find_touched = _Planning(index, now, "").find_touched(insights)
-    return [one for fact in find_touched for one in index.of(fact.project).members.get(fact, ())]
+    touched = _Planning(index, now, "").find_touched(insights)
+    return [one for fact in touched for one in index.of(fact.project).members.get(fact, ())]
 
 
 class Consolidating:
@@ -330,31 +332,31 @@ class _Planning:
         project = self._index.of(fact.project)
         if not project.members.get(fact):
             return set()
-        find_sharing = {other for clause in form_of(self._index, fact).clauses for other in project.clauses[clause]}
-        return {other for other in find_sharing if other != fact and other.category == fact.category}
+        sharing = {other for clause in form_of(self._index, fact).clauses for other in project.clauses[clause]}
+        return {other for other in sharing if other != fact and other.category == fact.category}
 
     # -- from fates to decisions
 
     def _settle(self, fact: Fact) -> None:
-        find_fate = self.find_fate(fact)
-        self._settle_suggested(fact, find_fate)
-        if find_fate.what == ACTIVE:
+        fate = self.find_fate(fact)
+        self._settle_suggested(fact, fate)
+        if fate.what == ACTIVE:
             self._keep(fact)
-        elif find_fate.what in (SUPERSEDED, ABSORBED):
-            self._supersede(fact, find_fate)
-        elif find_fate.what in (RETRACTED, EXPIRED):
+        elif fate.what in (SUPERSEDED, ABSORBED):
+            self._supersede(fact, fate)
+        elif fate.what in (RETRACTED, EXPIRED):
             ends = {RETRACTED: Kind.NOTE_RETRACTED, EXPIRED: Kind.NOTE_EXPIRED}
-            by = {"on": self._by} if find_fate.what == EXPIRED else {}
+            by = {"on": self._by} if fate.what == EXPIRED else {}
             for one in self._find_unpinned(fact):
-                self._decide(ends[find_fate.what], id=one.id, reason=find_fate.why, **by)
-        elif find_fate.what == SILENT:
+                self._decide(ends[fate.what], id=one.id, reason=fate.why, **by)
+        elif fate.what == SILENT:
             for one in self._find_unasked(fact):
                 self._decide(Kind.NOTE_EXPIRED, id=one.id, reason="nothing is left that supports it")
 
-    def _settle_suggested(self, fact: Fact, find_fate: Fate) -> None:
+    def _settle_suggested(self, fact: Fact, fate: Fate) -> None:
         """Suggested insights are confirmed by a user or a second session, or expire."""
         live = without_edits(self._index.of(fact.project).live(fact))
-        if find_fate.what == VETOED:
+        if fate.what == VETOED:
             return
         if is_corroborated(live):
             by = "a user said it" if has_user(live) else f"{len(sessions_of(live))} sessions say it"
@@ -452,29 +454,29 @@ class _Planning:
         # With its project: if the event that added the note is undone or deleted, the note is made of this one.
         self._decide(Kind.NOTE_STRENGTHENED, id=kept.id, project=kept.project, insights=missing, reason=reason, **better)
 
-    def _supersede(self, fact: Fact, find_fate: Fate) -> None:
-        assert find_fate.by is not None
+    def _supersede(self, fact: Fact, fate: Fate) -> None:
+        assert fate.by is not None
         active = self._find_unpinned(fact)
         ended = [one.id for one in active]
         known = self._index.of(fact.project).notes.get(fact)
-        if find_fate.what == SUPERSEDED and not known:
+        if fate.what == SUPERSEDED and not known:
             # The history keeps both: what was thought before, and why no longer.
             members = sorted(self._find_members(fact), key=order_by_time)
             ended = [self._add(fact, members, without_edits(members))]
         for id in ended:
-            self._decide(Kind.NOTE_SUPERSEDED, id=id, by=self._find_note_id(find_fate.by), reason=find_fate.why)
+            self._decide(Kind.NOTE_SUPERSEDED, id=id, by=self._find_note_id(fate.by), reason=fate.why)
 
     def _find_note_id(self, fact: Fact) -> str:
         """The id of the note that stands for a fact, whatever its fate."""
-        find_fate = self.find_fate(fact)
-        if find_fate.what == ABSORBED and find_fate.by:
-            return self._find_note_id(find_fate.by)
+        fate = self.find_fate(fact)
+        if fate.what == ABSORBED and fate.by:
+            return self._find_note_id(fate.by)
         notes = self._index.of(fact.project).notes.get(fact, [])
         if fact in self._note_ids:
             return self._note_ids[fact]
         if notes:
             return max(notes, key=lambda one: (one.state == note.ACTIVE, one.last_at or "", one.id)).id
-        if find_fate.what not in (ACTIVE, SUPERSEDED):
+        if fate.what not in (ACTIVE, SUPERSEDED):
             return ""  # it never had a note, and never will
         members = self._find_members(fact)
         return self._make_id(fact, kind_of(members), find_wording(members).text)

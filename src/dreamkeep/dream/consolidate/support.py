@@ -125,7 +125,7 @@ def find_exclusion(one: dict[tuple[str, bool], list[Insight]], other: dict[tuple
 
 
 def _some_later(some: list[Insight], others: list[Insight]) -> bool:
-    """Whether one of `said` came after one of `others`, or at the same time."""
+    """Whether one of `some` was said after one of `others`, or at the same time."""
     last, first = max(map(seconds_of, some)), min(map(seconds_of, others))
     if last != first:
         return last > first
