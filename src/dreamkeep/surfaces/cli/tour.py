@@ -131,7 +131,7 @@ def _dream_sample(tour: Tour) -> None:
 _RULES_FIRST = "First with rules alone, the default: no model is asked, and only certain notes are kept."
 _RECORDED = """Nothing is sent anywhere: a model's answers were recorded once and come with the sample. They pass the same
 checks as any model's: what does not quote the session word for word is dropped. To choose your own model: dreamkeep model"""
-_ADDED = """for you to decide on (dreamkeep review). One rule changed: Friday's "reminders at 18:00" supersedes Tuesday's
+_ADDED = """for you to decide on (dreamkeep review). One decision changed: Friday's "reminders at 18:00" supersedes Tuesday's
 "reminders at 8:00". Step 4 shows why."""
 #: By kind of request, in the order of the rounds: what is asked.
 _ASKED = {
