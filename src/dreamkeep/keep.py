@@ -584,6 +584,7 @@ class Keep:
     # -- upkeep
 
     def status(self) -> dict[str, Any]:
+        """What is in the keep, what waits, and what is running."""
         return verbs.upkeep.status(self.context)
 
     def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:

@@ -34,6 +34,7 @@ class Summary(NamedTuple):
     project: str = ""
     cwd: str = ""
     title: str = ""
+    #: Times are RFC 3339 in UTC with a fixed width, so they compare as text. None: nothing in the session has a time.
     started_at: str | None = None
     last_at: str | None = None
     ended_at: str | None = None
