@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.ingest_file import FileIngest
 from dreamkeep.capture.sources import rows
 from dreamkeep.errors import BadUsage, Busy, Deleted, Refused
 from dreamkeep.event import Kind
@@ -427,7 +427,7 @@ def test_a_source_at_which_our_own_code_fails_stops_no_other(
         raise TypeError("cannot convert 'NoneType' object to bytes")
 
     with monkeypatch.context() as patched, Keep.open(root) as keep:
-        patched.setattr(Ingest if agent == "claude" else rows, "_take_content" if agent == "claude" else "rows", mistake)
+        patched.setattr(FileIngest if agent == "claude" else rows, "ingest" if agent == "claude" else "rows", mistake)
         outcomes = list(keep.ingest(home=home))
         failed = [one for one in outcomes if one.state == "failed"]
         assert failed
