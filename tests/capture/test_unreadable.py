@@ -152,7 +152,7 @@ def not_hit(whole: Captured, bad: str) -> Captured:
 
 
 #: Agents whose files are looked at so often that a fault at each look takes long.
-_LONG = ("claude", "hermes", "opencode")
+_LONG = ("claude", "codex", "gemini", "hermes", "hermes-webui", "opencode")
 
 
 @pytest.mark.parametrize(
