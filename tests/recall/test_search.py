@@ -79,7 +79,7 @@ def test_the_whole_identifier_comes_before_its_parts(keep: Keep) -> None:
     assert texts(keep.search("OPS-306"))[0] == "see OPS-306"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(query=ANY)
 def test_any_query_is_legal_and_filters_only_take_away(searched: Keep, query: str) -> None:
     """D32: quotes, operators, NULs, surrogates; never an exception; a filter never adds hits, and loses none of its own."""

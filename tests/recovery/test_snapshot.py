@@ -583,7 +583,7 @@ _TEXT = st.text(st.characters(blacklist_categories=()), max_size=60) | st.sample
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), _TEXT, st.lists(_TEXT, max_size=2)), max_size=8), st.booleans())
 def test_any_sessions_come_back_equal(tmp_path: Path, said: list[tuple[int, str, list[str]]], cold: bool) -> None:
     """D22: any text, any sizes."""
